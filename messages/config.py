@@ -1,0 +1,141 @@
+"""Configuration values, validated when they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, Literal, TypeVar
+
+from attrs import Attribute, field, frozen
+
+from .errors import ErrorCode, SessionQueryError
+from .json import MAX_SAFE_INTEGER, Json
+
+MAX_LIMIT: Final = MAX_SAFE_INTEGER - 1
+"""One less than the largest exact integer: a page asks for one row more than it shows."""
+
+MEMORY: Final = ":memory:"
+"""The index path that keeps the index in memory."""
+
+
+class Tokenizer(StrEnum):
+    """How text is cut into the tokens that a query matches."""
+
+    CJK = "cjk"
+    """NFC text; every Chinese, Japanese or Korean code point is a token of its own."""
+    UNICODE61 = "unicode61"
+    """FTS5's own tokenizer; a run of ideographs is one token."""
+
+
+def _invalid(name: str, value: object, wanted: str) -> SessionQueryError:
+    return SessionQueryError(
+        ErrorCode.INVALID_CONFIG, f"{name} must be {wanted}, got {value!r}"
+    )
+
+
+_Validator = Callable[[object, "Attribute[object]", object], None]
+
+
+def _integer(minimum: int, maximum: int = MAX_SAFE_INTEGER) -> _Validator:
+    def validate(_instance: object, attribute: Attribute[object], value: object) -> None:
+        if type(value) is not int or not minimum <= value <= maximum:
+            wanted = f"a whole number from {minimum} to {maximum}"
+            raise _invalid(attribute.name, value, wanted)
+
+    return validate
+
+
+def _seconds(_instance: object, attribute: Attribute[object], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31:
+        raise _invalid(attribute.name, value, "a number of seconds from 0 to 2^31")
+
+
+def _one_of(*choices: str) -> _Validator:
+    def validate(_instance: object, attribute: Attribute[object], value: object) -> None:
+        if value not in choices:
+            raise _invalid(attribute.name, value, f"one of {', '.join(choices)}")
+
+    return validate
+
+
+_T = TypeVar("_T")
+
+
+def identity(value: _T) -> _T:
+    """Return the value as it is: the default of every hook."""
+    return value
+
+
+def no_text(_event_type: str, _data: Json) -> str:
+    """Say that an event type has no text: the default of ``QueryConfig.extract``."""
+    return ""
+
+
+@frozen(kw_only=True)
+class QueryConfig:
+    """How the query service reads.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and the accepted range.
+    """
+
+    read_window_max: int = field(default=50, validator=_integer(0))
+    """Most events that ``read_event`` shows before, and after, its target."""
+    persisted_read_concurrency: int = field(default=4, validator=_integer(1))
+    """Stored logs that are read at the same time."""
+    prepared_session_cache_size: int = field(default=5, validator=_integer(1))
+    """Stored logs that observations keep parsed."""
+    search_concurrency: int = field(default=4, validator=_integer(1))
+    """Searches that run at the same time."""
+    on_damaged: Literal["isolate", "fail"] = field(
+        default="isolate", validator=_one_of("isolate", "fail")
+    )
+    """Leave a damaged session out and name it, or fail the whole listing or search."""
+    close_timeout: float = field(default=5.0, validator=_seconds)
+    """Seconds that a closing live session may spend on storing its last events."""
+    redact: Callable[[str], str] = identity
+    """Applied to bodies before a snippet is cut, and to titles. Must be pure."""
+    canonical_cwd: Callable[[str], str] = identity
+    """Applied to both sides wherever working directories are compared. Must be pure."""
+    extract: Callable[[str, Json], str] = no_text
+    """Searchable text of an event type of the host's own, from its type and payload."""
+
+
+@frozen(kw_only=True)
+class IndexConfig:
+    """Where the search index lives and how it answers.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and the accepted range.
+    """
+
+    path: str = field()
+    """A file of its own, or ``:memory:``."""
+    open_at: Literal["startup", "first-search", "never"] = field(
+        default="startup", validator=_one_of("startup", "first-search", "never")
+    )
+    journal_mode: Literal["wal", "delete", "truncate", "persist"] = field(
+        default="wal", validator=_one_of("wal", "delete", "truncate", "persist")
+    )
+    default_limit: int = field(default=20, validator=_integer(1, MAX_LIMIT))
+    """Hits on a page where the request names no limit."""
+    max_limit: int = field(default=100, validator=_integer(1, MAX_LIMIT))
+    snippet_chars: int = field(default=240, validator=_integer(1))
+    """Most code points of a snippet."""
+    tokenizer: Tokenizer = field(default=Tokenizer.CJK)
+    shared: bool = False
+    """Let other processes use the same file; for services without live sessions of their own."""
+
+    @path.validator
+    def _check_path(self, _attribute: object, value: object) -> None:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise _invalid("path", value, "a file path or ':memory:'")
+
+    @tokenizer.validator
+    def _check_tokenizer(self, _attribute: object, value: object) -> None:
+        if value not in tuple(Tokenizer):
+            raise _invalid("tokenizer", value, f"one of {', '.join(Tokenizer)}")
+
+    def __attrs_post_init__(self) -> None:
+        if self.default_limit > self.max_limit:
+            raise _invalid("default_limit", self.default_limit, f"at most max_limit {self.max_limit}")
