@@ -1,0 +1,89 @@
+"""Exact reads, relationship traces and full-text search over agent sessions, for Trio.
+
+The public names, imported when they are first used: who only folds logs does not pay for Trio.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .actors.composition import open_session_query as open_session_query
+    from .actors.live_session import LiveSession as LiveSession
+    from .actors.service import SessionQuery as SessionQuery
+    from .messages.config import IndexConfig as IndexConfig
+    from .messages.config import QueryConfig as QueryConfig
+    from .messages.config import Tokenizer as Tokenizer
+    from .messages.errors import ErrorCode as ErrorCode
+    from .messages.errors import LiveErrorCode as LiveErrorCode
+    from .messages.errors import LiveSessionError as LiveSessionError
+    from .messages.errors import SessionError as SessionError
+    from .messages.errors import SessionQueryError as SessionQueryError
+    from .messages.event import Event as Event
+    from .messages.event import EventDraft as EventDraft
+    from .messages.event import Replace as Replace
+    from .messages.filters import AvailabilityIn as AvailabilityIn
+    from .messages.filters import CreatedAt as CreatedAt
+    from .messages.filters import Cwd as Cwd
+    from .messages.filters import EventFilter as EventFilter
+    from .messages.filters import Ids as Ids
+    from .messages.filters import Parent as Parent
+    from .messages.filters import SeqRange as SeqRange
+    from .messages.filters import SessionFilter as SessionFilter
+    from .messages.filters import SurfaceIn as SurfaceIn
+    from .messages.filters import Text as Text
+    from .messages.filters import TimeRange as TimeRange
+    from .messages.filters import TypeIn as TypeIn
+    from .messages.filters import event_filter_from_json as event_filter_from_json
+    from .messages.filters import session_filter_from_json as session_filter_from_json
+    from .messages.header import SessionHeader as SessionHeader
+    from .messages.records import Availability as Availability
+    from .messages.records import EventRecord as EventRecord
+    from .messages.records import EventSearchHit as EventSearchHit
+    from .messages.records import EventSearchPage as EventSearchPage
+    from .messages.records import EventWindow as EventWindow
+    from .messages.records import Progress as Progress
+    from .messages.records import SessionListing as SessionListing
+    from .messages.records import SessionLog as SessionLog
+    from .messages.records import SessionRecord as SessionRecord
+    from .messages.records import SessionSearchHit as SessionSearchHit
+    from .messages.records import SessionSearchPage as SessionSearchPage
+    from .messages.records import SessionTitle as SessionTitle
+    from .messages.records import Skipped as Skipped
+    from .messages.records import Surface as Surface
+    from .messages.records import TitleResult as TitleResult
+    from .storage.contract import SessionStore as SessionStore
+    from .storage.jsonl import JsonlStore as JsonlStore
+    from .storage.memory import MemoryStore as MemoryStore
+
+_PUBLIC: Final = {
+    "actors.composition": "open_session_query",
+    "actors.live_session": "LiveSession",
+    "actors.service": "SessionQuery",
+    "messages.config": "IndexConfig QueryConfig Tokenizer",
+    "messages.errors": "ErrorCode LiveErrorCode LiveSessionError SessionError SessionQueryError",
+    "messages.event": "Event EventDraft Replace",
+    "messages.filters": "AvailabilityIn CreatedAt Cwd EventFilter Ids Parent SeqRange SessionFilter"
+    " SurfaceIn Text TimeRange TypeIn event_filter_from_json session_filter_from_json",
+    "messages.header": "SessionHeader",
+    "messages.records": "Availability EventRecord EventSearchHit EventSearchPage EventWindow"
+    " Progress SessionListing SessionLog SessionRecord SessionSearchHit SessionSearchPage"
+    " SessionTitle Skipped Surface TitleResult",
+    "storage.contract": "SessionStore",
+    "storage.jsonl": "JsonlStore",
+    "storage.memory": "MemoryStore",
+}
+_HOME: Final = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from attrs import Attribute, field, frozen
 
@@ -28,16 +28,14 @@ class Tokenizer(StrEnum):
 
 
 def _invalid(name: str, value: object, wanted: str) -> SessionQueryError:
-    return SessionQueryError(
-        ErrorCode.INVALID_CONFIG, f"{name} must be {wanted}, got {value!r}"
-    )
+    return SessionQueryError(ErrorCode.INVALID_CONFIG, f"{name} must be {wanted}, got {value!r}")
 
 
-_Validator = Callable[[object, "Attribute[object]", object], None]
+_Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
 
 def _integer(minimum: int, maximum: int = MAX_SAFE_INTEGER) -> _Validator:
-    def validate(_instance: object, attribute: Attribute[object], value: object) -> None:
+    def validate(_instance: object, attribute: Attribute[Any], value: object) -> None:
         if type(value) is not int or not minimum <= value <= maximum:
             wanted = f"a whole number from {minimum} to {maximum}"
             raise _invalid(attribute.name, value, wanted)
@@ -45,13 +43,13 @@ def _integer(minimum: int, maximum: int = MAX_SAFE_INTEGER) -> _Validator:
     return validate
 
 
-def _seconds(_instance: object, attribute: Attribute[object], value: object) -> None:
+def _seconds(_instance: object, attribute: Attribute[Any], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31:
         raise _invalid(attribute.name, value, "a number of seconds from 0 to 2^31")
 
 
 def _one_of(*choices: str) -> _Validator:
-    def validate(_instance: object, attribute: Attribute[object], value: object) -> None:
+    def validate(_instance: object, attribute: Attribute[Any], value: object) -> None:
         if value not in choices:
             raise _invalid(attribute.name, value, f"one of {', '.join(choices)}")
 
@@ -101,6 +99,13 @@ class QueryConfig:
     """Searchable text of an event type of the host's own, from its type and payload."""
 
 
+def _tokenizer(value: object) -> Tokenizer:
+    try:
+        return Tokenizer(str(value))
+    except ValueError:
+        raise _invalid("tokenizer", value, f"one of {', '.join(Tokenizer)}") from None
+
+
 @frozen(kw_only=True)
 class IndexConfig:
     """Where the search index lives and how it answers.
@@ -122,7 +127,7 @@ class IndexConfig:
     max_limit: int = field(default=100, validator=_integer(1, MAX_LIMIT))
     snippet_chars: int = field(default=240, validator=_integer(1))
     """Most code points of a snippet."""
-    tokenizer: Tokenizer = field(default=Tokenizer.CJK)
+    tokenizer: Tokenizer = field(default=Tokenizer.CJK, converter=_tokenizer)
     shared: bool = False
     """Let other processes use the same file; for services without live sessions of their own."""
 
@@ -131,11 +136,8 @@ class IndexConfig:
         if not isinstance(value, str) or not value.strip() or "\0" in value:
             raise _invalid("path", value, "a file path or ':memory:'")
 
-    @tokenizer.validator
-    def _check_tokenizer(self, _attribute: object, value: object) -> None:
-        if value not in tuple(Tokenizer):
-            raise _invalid("tokenizer", value, f"one of {', '.join(Tokenizer)}")
-
     def __attrs_post_init__(self) -> None:
         if self.default_limit > self.max_limit:
-            raise _invalid("default_limit", self.default_limit, f"at most max_limit {self.max_limit}")
+            raise _invalid(
+                "default_limit", self.default_limit, f"at most max_limit {self.max_limit}"
+            )

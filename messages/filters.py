@@ -7,10 +7,12 @@ include both ends (query-service §4).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from types import NoneType
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from .errors import ErrorCode, SessionQueryError
 from .json import Json
@@ -22,60 +24,53 @@ def invalid_filter(message: str) -> SessionQueryError:
     return SessionQueryError(ErrorCode.INVALID_FILTER, message)
 
 
-def _sequence(values: object, kind: str) -> Sequence[object]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, (list, tuple)):
-        raise invalid_filter(f"filter {kind!r}: values must be a list, got {type(values).__name__}")
-    return values
+def _listed(values: object) -> Any:
+    return tuple(values) if isinstance(values, list) else values
 
 
-def _texts(kind: str, *, nullable: bool = False) -> Callable[[object], tuple[str | None, ...]]:
-    def convert(values: object) -> tuple[str | None, ...]:
-        accepted: list[str | None] = []
-        for value in _sequence(values, kind):
-            if value is None and nullable:
-                accepted.append(None)
-            elif isinstance(value, str):
-                accepted.append(value)
-            else:
-                wanted = "text or null" if nullable else "text"
-                raise invalid_filter(f"filter {kind!r}: {value!r} is not {wanted}")
-        return tuple(accepted)
-
-    return convert
+def _members(enum: type[StrEnum], values: object) -> Any:
+    if not isinstance(values, (list, tuple)):
+        return values
+    return tuple(enum(value) if value in tuple(enum) else value for value in values)
 
 
-_Choice = TypeVar("_Choice", Surface, Availability)
+def _surfaces(values: object) -> Any:
+    return _members(Surface, values)
 
 
-def _choices(kind: str, enum: type[_Choice]) -> Callable[[object], tuple[_Choice, ...]]:
-    def convert(values: object) -> tuple[_Choice, ...]:
-        accepted: list[_Choice] = []
-        for value in _sequence(values, kind):
-            try:
-                accepted.append(enum(value))
-            except ValueError:
-                known = ", ".join(enum)
-                raise invalid_filter(f"filter {kind!r}: {value!r} is not one of {known}") from None
-        return tuple(accepted)
-
-    return convert
+def _availabilities(values: object) -> Any:
+    return _members(Availability, values)
 
 
-def _bound(kind: str) -> Callable[[object], float | None]:
-    def convert(value: object) -> float | None:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise invalid_filter(f"filter {kind!r}: bound {value!r} is not a number")
-        try:
-            finite = math.isfinite(value)
-        except OverflowError:
-            finite = False
-        if not finite:
-            raise invalid_filter(f"filter {kind!r}: bound {value!r} is not a finite number")
-        return value
+def _each(
+    accepted: type | tuple[type, ...], wanted: str
+) -> Callable[[Any, Attribute[Any], Any], None]:
+    def validate(clause: SessionFilter | EventFilter, _attribute: object, values: object) -> None:
+        if not isinstance(values, tuple):
+            got = type(values).__name__
+            raise invalid_filter(f"filter {clause.kind!r}: values must be a list, got {got}")
+        for value in values:
+            if not isinstance(value, accepted):
+                raise invalid_filter(f"filter {clause.kind!r}: {value!r} is not {wanted}")
 
-    return convert
+    return validate
+
+
+_texts = _each(str, "text")
+_texts_or_null = _each((str, NoneType), "text or null")
+
+
+def _bound(clause: SessionFilter | EventFilter, _attribute: object, value: Any) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise invalid_filter(f"filter {clause.kind!r}: bound {value!r} is not a number")
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise invalid_filter(f"filter {clause.kind!r}: bound {value!r} is not a finite number")
 
 
 def _check_order(clause: CreatedAt | SeqRange | TimeRange) -> None:
@@ -90,15 +85,15 @@ class Ids:
     """Sessions with one of these ids."""
 
     kind: ClassVar[str] = "id"
-    values: tuple[str, ...] = field(converter=_texts("id"))
+    values: tuple[str, ...] = field(converter=_listed, validator=_texts)
 
 
 @frozen
 class Cwd:
-    """Sessions of one of these working directories, compared as text; ``None`` means without one."""
+    """Sessions of one of these working directories, compared as text; ``None``: without one."""
 
     kind: ClassVar[str] = "cwd"
-    values: tuple[str | None, ...] = field(converter=_texts("cwd", nullable=True))
+    values: tuple[str | None, ...] = field(converter=_listed, validator=_texts_or_null)
 
 
 @frozen
@@ -106,8 +101,8 @@ class CreatedAt:
     """Sessions created within a range of ms since the epoch."""
 
     kind: ClassVar[str] = "created-at"
-    start: float | None = field(default=None, converter=_bound("created-at"))
-    end: float | None = field(default=None, converter=_bound("created-at"))
+    start: float | None = field(default=None, validator=_bound)
+    end: float | None = field(default=None, validator=_bound)
 
     def __attrs_post_init__(self) -> None:
         _check_order(self)
@@ -118,7 +113,7 @@ class Parent:
     """Direct children of one of these sessions; ``None`` means without a parent."""
 
     kind: ClassVar[str] = "parent"
-    values: tuple[str | None, ...] = field(converter=_texts("parent", nullable=True))
+    values: tuple[str | None, ...] = field(converter=_listed, validator=_texts_or_null)
 
 
 @frozen
@@ -126,7 +121,10 @@ class AvailabilityIn:
     """Sessions that are available in one of these ways."""
 
     kind: ClassVar[str] = "availability"
-    values: tuple[Availability, ...] = field(converter=_choices("availability", Availability))
+    values: tuple[Availability, ...] = field(
+        converter=_availabilities,
+        validator=_each(Availability, f"one of {', '.join(Availability)}"),
+    )
 
 
 @frozen
@@ -134,8 +132,8 @@ class SeqRange:
     """Events whose seq lies within a range."""
 
     kind: ClassVar[str] = "seq"
-    start: float | None = field(default=None, converter=_bound("seq"))
-    end: float | None = field(default=None, converter=_bound("seq"))
+    start: float | None = field(default=None, validator=_bound)
+    end: float | None = field(default=None, validator=_bound)
 
     def __attrs_post_init__(self) -> None:
         _check_order(self)
@@ -146,8 +144,8 @@ class TimeRange:
     """Events whose time lies within a range of ms since the epoch."""
 
     kind: ClassVar[str] = "time"
-    start: float | None = field(default=None, converter=_bound("time"))
-    end: float | None = field(default=None, converter=_bound("time"))
+    start: float | None = field(default=None, validator=_bound)
+    end: float | None = field(default=None, validator=_bound)
 
     def __attrs_post_init__(self) -> None:
         _check_order(self)
@@ -158,7 +156,7 @@ class TypeIn:
     """Events of one of these types; types are an open set."""
 
     kind: ClassVar[str] = "type"
-    values: tuple[str, ...] = field(converter=_texts("type"))
+    values: tuple[str, ...] = field(converter=_listed, validator=_texts)
 
 
 @frozen
@@ -166,7 +164,9 @@ class SurfaceIn:
     """Events that stand in one of these places."""
 
     kind: ClassVar[str] = "surface"
-    values: tuple[Surface, ...] = field(converter=_choices("surface", Surface))
+    values: tuple[Surface, ...] = field(
+        converter=_surfaces, validator=_each(Surface, f"one of {', '.join(Surface)}")
+    )
 
 
 @frozen
@@ -186,8 +186,12 @@ SessionFilter: TypeAlias = Ids | Cwd | CreatedAt | Parent | AvailabilityIn
 EventFilter: TypeAlias = SeqRange | TimeRange | TypeIn | SurfaceIn | Text
 
 _Clause = TypeVar("_Clause")
-_VALUES = {clause.kind: clause for clause in (Ids, Cwd, Parent, AvailabilityIn, TypeIn, SurfaceIn)}
-_RANGES = {clause.kind: clause for clause in (CreatedAt, SeqRange, TimeRange)}
+_VALUES: dict[str, Callable[[Any], SessionFilter | EventFilter]] = {
+    clause.kind: clause for clause in (Ids, Cwd, Parent, AvailabilityIn, TypeIn, SurfaceIn)
+}
+_RANGES: dict[str, Callable[[Any, Any], SessionFilter | EventFilter]] = {
+    clause.kind: clause for clause in (CreatedAt, SeqRange, TimeRange)
+}
 _SESSION_KINDS = frozenset({"id", "cwd", "created-at", "parent", "availability"})
 _EVENT_KINDS = frozenset({"seq", "time", "type", "surface", "text"})
 

@@ -41,9 +41,18 @@ def decode(raw: bytes | str) -> Json:
         return _decoder.decode(raw)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, RecursionError, UnicodeError) as strict:
         try:
-            return json.loads(raw, parse_constant=_refuse_constant)  # type: ignore[no-any-return]
+            return json.loads(  # type: ignore[no-any-return]
+                raw, parse_float=_finite, parse_constant=_refuse_constant
+            )
         except (ValueError, RecursionError):
             raise InvalidJson(f"not JSON: {strict}") from strict
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -53,8 +62,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def encode_lossless(value: object, *, root: str = "data") -> bytes:
     """Encode a payload that every JSON reader gives back exactly.
 
-    Accepted are exact ``dict`` (``str`` keys), ``list``, ``str``, ``bool``, ``None``, ``int`` within
-    ±(2^53-1) and finite ``float`` other than -0.0, at most ``MAX_DEPTH`` levels deep.
+    Accepted are exact ``dict`` (``str`` keys), ``list``, ``str``, ``bool``, ``None``, ``int``
+    within ±(2^53-1) and finite ``float`` other than -0.0, at most ``MAX_DEPTH`` levels deep.
 
     Raises:
         InvalidJson: naming the path of the first value that is none of these.

@@ -55,6 +55,8 @@ class SessionLog:
     header: SessionHeader
     inherited_event_count: int
     events: tuple[Event, ...]
+    left_out: str | None = None
+    """Which stored lines are not part of the log and why, if there are any."""
 
 
 @frozen

@@ -1,0 +1,58 @@
+"""The writer's lane: one user of the index's writing connection at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+from attrs import define, field
+
+from ..storage.index import SearchIndex
+from ..storage.index_view import Reader
+from .runtime import Runtime
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+@define(eq=False)
+class WriterLane:
+    """Calls on the writer's connection, one after the other.
+
+    A reader without a snapshot of its own borrows the connection: the lane is then held on its
+    behalf from the opening of its view until ``give_back``.
+    """
+
+    index: SearchIndex
+    _runtime: Runtime
+    _limiter: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(1), init=False)
+
+    async def call(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
+        """Run ``fn`` on a worker thread with the lane held; a cancellation interrupts it."""
+        async with self._limiter:
+            return await self._start(fn, *args)
+
+    async def lend(self, reader: Reader, fn: Callable[[*Ts], R], *args: *Ts) -> R:
+        """As ``call``, and keep the lane for ``reader`` afterwards, unless ``fn`` fails."""
+        await self._limiter.acquire_on_behalf_of(reader)
+        try:
+            return await self._start(fn, *args)
+        except BaseException:
+            self.give_back(reader)
+            raise
+
+    def give_back(self, reader: Reader) -> None:
+        """Release what ``reader`` holds: its snapshot, and the lane where it was lent."""
+        reader.release()
+        if reader in self._limiter.statistics().borrowers:
+            self._limiter.release_on_behalf_of(reader)
+
+    async def _start(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
+        self.index.arm()
+        return await self._runtime.call(fn, *args, interrupt=self.index.interrupt)
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody holds the lane."""
+        return self._limiter.borrowed_tokens > 0

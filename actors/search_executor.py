@@ -1,0 +1,123 @@
+"""The search executor: a bounded number of searches side by side, each on a view of its own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from attrs import define, field, frozen
+
+from ..history.cursor import encode_cursor
+from ..history.request import SearchRequest
+from ..messages.config import IndexConfig, QueryConfig
+from ..messages.errors import SessionQueryError
+from ..messages.records import Skipped
+from ..messages.header import SessionHeader
+from ..storage.index_scan import Found, scan
+from ..storage.index_view import Ranking, Reader
+from .mailbox import Mailbox, Request
+from .nursery import PlainNursery
+from .reconciler import IndexReconciler
+from .runtime import Runtime
+
+RANK: Final = 0
+
+KEPT_RANKINGS: Final = 64
+"""Requests whose ranking is kept, so that further pages cost no scan."""
+
+
+@frozen
+class SearchResult:
+    """What one search found, and what its page needs besides."""
+
+    found: Found
+    next_cursor: str | None
+    target: SessionHeader | None
+    """The session of an event search."""
+    skipped: tuple[Skipped, ...]
+    searchable: bool
+
+
+@frozen
+class Search(Request[SearchResult]):
+    """Find one page."""
+
+    request: SearchRequest
+
+
+@define(eq=False)
+class SearchExecutor:
+    """Serves searches with ``search_concurrency`` tasks; each owns one reader of the index."""
+
+    _reconciler: IndexReconciler
+    _runtime: Runtime
+    _config: QueryConfig
+    _index_config: IndexConfig
+    mailbox: Mailbox = field(factory=lambda: Mailbox("search executor", RANK), init=False)
+    _rankings: OrderedDict[str, Ranking] = field(factory=OrderedDict, init=False)
+    _readers: list[Reader] = field(factory=list, init=False)
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """The page of a request, at least as fresh as this call.
+
+        Raises:
+            SessionQueryError: as the request deserves.
+            MailboxClosed: the executor has closed.
+        """
+        return await self.mailbox.ask(Search(request))
+
+    async def run(self) -> None:
+        """Serve the mailbox until it is closed and drained."""
+        async with PlainNursery() as nursery:
+            for number in range(self._config.search_concurrency):
+                nursery.start_soon(self._work, name=f"search {number}")
+
+    @property
+    def pinned(self) -> int:
+        """Views that are open."""
+        return sum(reader.pinned for reader in self._readers)
+
+    async def _work(self) -> None:
+        reader: Reader | None = None
+
+        async def handle(request: Search) -> SearchResult:
+            nonlocal reader
+            if reader is None:
+                reader = await self._reconciler.open_reader()
+                self._readers.append(reader)
+            return await self._search(reader, request.request)
+
+        try:
+            await self.mailbox.serve(handle, answers=(SessionQueryError,))
+        finally:
+            if reader is not None:
+                self._readers.remove(reader)
+                reader.close()
+
+    async def _search(self, reader: Reader, request: SearchRequest) -> SearchResult:
+        kept = self._rankings.get(request.fingerprint)
+        try:
+            view = await self._reconciler.open_view(reader, request, kept)
+            found = await self._runtime.call(
+                scan,
+                reader,
+                view,
+                self._index_config,
+                self._config.redact,
+                interrupt=reader.interrupt,
+            )
+        finally:
+            self._reconciler.give_back(reader)
+        self._keep(request, found.ranking)
+        next_cursor = None
+        if found.more:
+            offset = view.offset + request.limit
+            next_cursor = encode_cursor(request, self._reconciler.instance, view.generation, offset)
+        target = view.target.header if view.target is not None else None
+        return SearchResult(found, next_cursor, target, view.skipped, bool(view.tokens))
+
+    def _keep(self, request: SearchRequest, ranking: Ranking) -> None:
+        self._rankings[request.fingerprint] = ranking
+        self._rankings.move_to_end(request.fingerprint)
+        while len(self._rankings) > KEPT_RANKINGS:
+            self._rankings.popitem(last=False)

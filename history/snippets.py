@@ -1,0 +1,100 @@
+"""Snippets: a bounded excerpt of a text around its first match (search-index §11).
+
+The rule is stated over the whole text with its white space folded. Only a window of the text is
+folded here: what lies further than the snippet's length from the match cannot show.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+from .whitespace import collapse
+
+ELLIPSIS: Final = "…"
+
+
+@frozen
+class Excerpt:
+    """A snippet and where the match stands in it."""
+
+    text: str
+    match: tuple[int, int] | None
+    """Code point offsets, or ``None`` where the match is not visible."""
+
+
+def excerpt(text: str, match: tuple[int, int] | None, max_chars: int) -> Excerpt:
+    """Cut at most ``max_chars`` code points around ``match`` (offsets in ``text``).
+
+    White space runs become one space; a cut end shows an ellipsis. Without a match the excerpt
+    starts at the beginning.
+    """
+    start, end = match or (0, 0)
+    before, more_before = _folded_before(text, start, max_chars + 1)
+    inside = collapse(text[start : min(end, start + max_chars + 1)])
+    after = _folded_after(text, start, 2 * max_chars + 2)
+    folded = before + after if before else after.lstrip(" ")
+    at = len(before)
+    shown, cut_from, lead = _cut(folded, at, max_chars, more_before)
+    if match is None or not inside:
+        return Excerpt(shown, None)
+    offset = len(lead) - cut_from
+    visible = (at + offset, min(at + len(inside) + offset, len(shown)))
+    if visible[0] < len(lead) or visible[0] >= visible[1] or max_chars == 1:
+        return Excerpt(shown, None)
+    return Excerpt(shown, visible)
+
+
+def _cut(folded: str, at: int, max_chars: int, more_before: bool) -> tuple[str, int, str]:
+    """The excerpt of ``folded``, the offset it begins at, and its lead."""
+    length = len(folded)
+    if length <= max_chars and not more_before:
+        return folded, 0, ""
+    if max_chars == 1:
+        return ELLIPSIS, 0, ELLIPSIS
+    at = min(at, length - 1)
+    start = max(0, at - max_chars // 3)
+    lead = ELLIPSIS if start > 0 else ""
+    trail = ELLIPSIS
+    content = max_chars - len(lead) - len(trail)
+    if content < 1:
+        start, trail, content = at, "", max_chars - len(lead)
+    elif at >= start + content:
+        start = at - content + 1
+    end = min(length, start + content)
+    if end == length:
+        trail, content = "", max_chars - len(lead)
+        start = max(0, end - content)
+    end = min(length, start + content)
+    return lead + folded[start:end] + trail, start, lead
+
+
+def _folded_before(text: str, end: int, wanted: int) -> tuple[str, bool]:
+    """What stands before ``end``, folded: at least ``wanted`` code points or all of it.
+
+    The second value tells whether more text precedes it.
+    """
+    width = 2 * wanted + 64
+    while True:
+        begin = max(0, end - width)
+        window = text[begin:end]
+        folded = collapse(window)
+        if folded and not collapse(window[-1:]):
+            folded += " "
+        if begin == 0:
+            return folded, False
+        if len(folded) >= wanted:
+            return folded, True
+        width *= 8
+
+
+def _folded_after(text: str, begin: int, wanted: int) -> str:
+    """What stands from ``begin`` on, folded: at least ``wanted`` code points or all of it."""
+    width = 2 * wanted + 64
+    while True:
+        end = begin + width
+        folded = collapse(text[begin:end])
+        if end >= len(text) or len(folded) >= wanted:
+            return folded
+        width *= 8

@@ -1,0 +1,28 @@
+"""The white space of JavaScript, by which texts are trimmed and folded.
+
+It differs from Python's: U+FEFF belongs to it, U+001C to U+001F and U+0085 do not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+JS_WHITESPACE: Final = (
+    "\t\n\v\f\r \u00a0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""Every white space character; none of them has a meaning inside a regular expression class."""
+
+_runs = re.compile(f"[{JS_WHITESPACE}]+")
+
+
+def trim(text: str) -> str:
+    """``text`` without white space at either end."""
+    return text.strip(JS_WHITESPACE)
+
+
+def collapse(text: str) -> str:
+    """``text`` trimmed, with every run of white space inside it turned into one space."""
+    return _runs.sub(" ", text.strip(JS_WHITESPACE))

@@ -1,0 +1,247 @@
+"""The commands of the command line: each opens the service, asks, and shows the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, TypeAlias
+
+from cyclopts import App, Parameter
+
+from ..actors.composition import open_session_query
+from ..actors.service import SessionQuery
+from ..history.whitespace import trim
+from ..messages.config import MEMORY, IndexConfig, Tokenizer
+from ..messages.filters import Cwd, EventFilter, SurfaceIn, TimeRange, TypeIn
+from ..messages.records import EventSearchPage, SessionSearchPage, SessionTitle, Surface
+from ..storage.jsonl import JsonlStore
+from . import json_lines, pages, progress
+from .errors import WrongUse
+from .instants import parse_instant
+from .paging import PAGE, gather
+from .places import STORE_VARIABLE, checked_store, index_file
+
+app = App(
+    name="session-query",
+    help=(
+        "Search and read the logs of agent sessions. Nothing is ever written to the store."
+        " An argument that begins with a hyphen stands after --."
+    ),
+    help_format="plaintext",
+    backend="trio",
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,
+)
+
+StoreOption: TypeAlias = Annotated[
+    str | None,
+    Parameter(env_var=STORE_VARIABLE, help="The folder that holds the sessions.", name="--store"),
+]
+JsonOption: TypeAlias = Annotated[
+    bool,
+    Parameter(negative=(), help="One JSON object a line, nothing else on standard output."),
+]
+
+
+@app.command
+async def search(
+    query: str,
+    /,
+    *,
+    store: StoreOption = None,
+    index: str | None = None,
+    session: str | None = None,
+    cwd: str | None = None,
+    type: Annotated[list[str] | None, Parameter(negative=())] = None,
+    surface: Annotated[list[Surface] | None, Parameter(negative=())] = None,
+    since: str | None = None,
+    until: str | None = None,
+    limit: int = 20,
+    tokenizer: Tokenizer = Tokenizer.CJK,
+    json: JsonOption = False,
+) -> None:
+    """Find the sessions that hold the words of QUERY side by side, strongest first.
+
+    Parameters
+    ----------
+    query
+        Text; a word inside quotes or operators has no special meaning.
+    index
+        The index file; without it, one file a store in the user's cache directory.
+    session
+        Search the events of this session alone.
+    cwd
+        Only sessions of this working directory, as it is stored.
+    type
+        Only events of this type, such as user/message; may be repeated.
+    surface
+        Only events that stand there relative to what the model sees; may be repeated.
+    since
+        Only events from this time on, such as 2026-03-02T09:14:00Z.
+    until
+        Only events up to this time, inclusive.
+    limit
+        Most hits that are shown.
+    tokenizer
+        How text is cut into words: cjk finds Chinese, Japanese and Korean by the character.
+    """
+    if not trim(query):
+        raise WrongUse("the query is blank; say at least one word")
+    if limit < 1:
+        raise WrongUse(f"--limit must be a whole number from 1, got {limit}")
+    if session is not None and cwd is not None:
+        raise WrongUse("--cwd chooses among sessions; leave it out beside --session")
+    filters = _event_filters(type or [], surface or [], since, until)
+    root = checked_store(store)
+    path = index_file(index, root, tokenizer)
+    config = IndexConfig(path=path, tokenizer=tokenizer)
+    bar_wanted = progress.is_wanted(path)
+    async with open_session_query(store=JsonlStore(root), index=config) as service:
+        if bar_wanted:
+            with progress.bar() as move:
+                await service.refresh(progress=move)
+        if session is None:
+            await _show_sessions(service, query, cwd, filters, limit, json)
+        else:
+            await _show_events(service, query, session, filters, limit, json)
+
+
+@app.command(name="list")
+async def list_sessions(*, store: StoreOption = None, json: JsonOption = False) -> None:
+    """List every session, newest first."""
+    async with _reading(store) as service:
+        listing = await service.list_sessions()
+        pages.tell_skipped(listing.skipped)
+        if json:
+            json_lines.write_records(listing.sessions)
+            return
+        screen = pages.Screen(sys.stdout)
+        for start in range(0, len(listing.sessions), PAGE):
+            batch = listing.sessions[start : start + PAGE]
+            titles = await _titles(service, [record.header.id for record in batch])
+            pages.show_sessions(screen, batch, titles)
+
+
+@app.command
+async def events(session: str, /, *, store: StoreOption = None, json: JsonOption = False) -> None:
+    """List the events of SESSION in order.
+
+    Parameters
+    ----------
+    session
+        The id of a session.
+    """
+    async with _reading(store) as service:
+        records = await service.list_events(session)
+    if json:
+        json_lines.write_records(records)
+    else:
+        pages.show_events(pages.Screen(sys.stdout), records)
+
+
+@app.command
+async def read(
+    session: str,
+    seq: int,
+    /,
+    *,
+    before: int = 0,
+    after: int = 0,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show event SEQ of SESSION, and its neighbours.
+
+    Parameters
+    ----------
+    session
+        The id of a session.
+    seq
+        The number of an event, as search and events show it.
+    before
+        How many events to show before it.
+    after
+        How many events to show after it.
+    """
+    async with _reading(store) as service:
+        window = await service.read_event(session, seq, before=before, after=after)
+    if json:
+        json_lines.write_window(window)
+    else:
+        pages.show_window(pages.Screen(sys.stdout), window)
+
+
+def _reading(store: str | None) -> AbstractAsyncContextManager[SessionQuery]:
+    index = IndexConfig(path=MEMORY, open_at="never")
+    return open_session_query(store=JsonlStore(checked_store(store)), index=index)
+
+
+def _event_filters(
+    types: list[str], surfaces: list[Surface], since: str | None, until: str | None
+) -> list[EventFilter]:
+    filters: list[EventFilter] = []
+    if types:
+        filters.append(TypeIn(types))
+    if surfaces:
+        filters.append(SurfaceIn(surfaces))
+    start = None if since is None else parse_instant("--since", since)
+    end = None if until is None else parse_instant("--until", until)
+    if start is not None and end is not None and start > end:
+        raise WrongUse(f"--since {since!r} is after --until {until!r}")
+    if start is not None or end is not None:
+        filters.append(TimeRange(start, end))
+    return filters
+
+
+async def _show_sessions(
+    service: SessionQuery,
+    query: str,
+    cwd: str | None,
+    filters: list[EventFilter],
+    limit: int,
+    json: bool,
+) -> None:
+    workspaces = [] if cwd is None else [Cwd([cwd])]
+
+    async def fetch(size: int, cursor: str | None) -> SessionSearchPage:
+        return await service.search_sessions(
+            query, session_filters=workspaces, event_filters=filters, limit=size, cursor=cursor
+        )
+
+    found = await gather(fetch, limit)
+    pages.tell_outcome(found[-1])
+    hits = [hit for page in found for hit in page.items][:limit]
+    if json:
+        json_lines.write_records(hits)
+    else:
+        titles = await _titles(service, [hit.header.id for hit in hits])
+        pages.show_session_hits(pages.Screen(sys.stdout), hits, titles)
+
+
+async def _show_events(
+    service: SessionQuery,
+    query: str,
+    session: str,
+    filters: list[EventFilter],
+    limit: int,
+    json: bool,
+) -> None:
+    async def fetch(size: int, cursor: str | None) -> EventSearchPage:
+        return await service.search_events(
+            session, query, filters=filters, limit=size, cursor=cursor
+        )
+
+    found = await gather(fetch, limit)
+    pages.tell_outcome(found[-1])
+    hits = [hit for page in found for hit in page.items][:limit]
+    if json:
+        json_lines.write_records(hits)
+    elif hits:
+        titles = await _titles(service, [session])
+        pages.show_event_hits(pages.Screen(sys.stdout), found[-1].session, hits, titles)
+
+
+async def _titles(service: SessionQuery, ids: Iterable[str]) -> dict[str, SessionTitle]:
+    results = await service.read_titles(list(ids))
+    return {result.session_id: result.title for result in results if result.title is not None}

@@ -1,0 +1,154 @@
+"""What people see: titles, times in UTC, workspaces and highlighted matches, never markup."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+from ..history.extraction import extract_text
+from ..history.payload import payload
+from ..messages.event import Event
+from ..messages.header import SessionHeader
+from ..messages.records import (
+    EventRecord,
+    EventSearchHit,
+    EventSearchPage,
+    EventWindow,
+    SessionRecord,
+    SessionSearchHit,
+    SessionSearchPage,
+    SessionTitle,
+    Skipped,
+    Surface,
+)
+from .instants import show_instant
+from .visible import block, one_line
+
+_MATCH = "bold reverse"
+
+
+class Screen(Console):
+    """A console that prints text as it is, never as markup, and does not end the process."""
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__(file=file, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+    def on_broken_pipe(self) -> None:
+        """Let the caller decide how a program ends whose reader is gone."""
+        raise
+
+    def show(self, lines: Iterable[Text]) -> None:
+        """Print the lines in one write."""
+        if text := list(lines):
+            self.print(Text("\n").join(text))
+
+
+def show_sessions(
+    screen: Screen, records: Iterable[SessionRecord], titles: Mapping[str, SessionTitle]
+) -> None:
+    """One line a session: when it was created, its id, title, workspace and descent."""
+    headers = [record.header for record in records]
+    width = max((len(header.id) for header in headers), default=0)
+    screen.show(_session_line(header, titles, width) for header in headers)
+
+
+def show_session_hits(
+    screen: Screen, hits: Iterable[SessionSearchHit], titles: Mapping[str, SessionTitle]
+) -> None:
+    """Three lines a session: its title, where its strongest match stands, and the match."""
+    for hit in hits:
+        match = hit.best_match
+        place = Text(f"{show_instant(match.time)}  {_workspace(hit.header)}  ", style="dim")
+        place.append(one_line(match.session_id), style="not dim cyan").append(f" {_event(match)}")
+        screen.show([_title(hit.header, titles), place, _snippet(match), Text()])
+
+
+def show_event_hits(
+    screen: Screen,
+    header: SessionHeader,
+    hits: Iterable[EventSearchHit],
+    titles: Mapping[str, SessionTitle],
+) -> None:
+    """The session once, then two lines an event."""
+    screen.show([_title(header, titles), Text(_workspace(header), style="dim"), Text()])
+    for hit in hits:
+        place = Text(f"{show_instant(hit.time)}  {_event(hit)}", style="dim")
+        screen.show([place, _snippet(hit), Text()])
+
+
+def show_events(screen: Screen, records: Iterable[EventRecord]) -> None:
+    """One line an event: seq, time, where it stands, type."""
+    screen.show(
+        Text(f"{record.seq:>6}  {show_instant(record.time)}  {record.surface:<8}  ").append(
+            one_line(record.type), style="cyan" if record.surface is Surface.CURRENT else "dim"
+        )
+        for record in records
+    )
+
+
+def show_window(screen: Screen, window: EventWindow) -> None:
+    """Each event under a heading, the target's marked; the payload where an event has no text."""
+    for event in window.events:
+        mark, style = (">", "bold cyan") if event.seq == window.target.seq else (" ", "cyan")
+        heading = f"{mark} {event.seq} {one_line(event.type)}  {show_instant(event.time)}"
+        screen.show([Text(heading, style=style), Text(_body(event)), Text()])
+
+
+def tell(message: str) -> None:
+    """Say one line on standard error."""
+    print(one_line(message), file=sys.stderr)
+
+
+def tell_skipped(skipped: Iterable[Skipped]) -> None:
+    """Say what an answer left out, and why."""
+    for item in skipped:
+        tell(f"left out: {item.session_id or item.path}: {item.message}")
+
+
+def tell_outcome(last: SessionSearchPage | EventSearchPage) -> None:
+    """Say what a search left out, and that it found nothing, from the last of its pages."""
+    tell_skipped(last.skipped)
+    if not last.searchable:
+        tell("nothing searchable in this query")
+    elif not last.items:
+        tell("nothing found")
+
+
+def _session_line(header: SessionHeader, titles: Mapping[str, SessionTitle], id_width: int) -> Text:
+    line = Text(f"{show_instant(header.created_at)}  ")
+    line.append(one_line(header.id).ljust(id_width), style="cyan").append("  ")
+    line.append(_title(header, titles)).append(f"  {_workspace(header)}", style="dim")
+    if header.parent_session is not None:
+        descent = "subagent" if header.origin == "subagent" else "fork"
+        line.append(f"  {descent} of {one_line(header.parent_session)}", style="dim")
+    return line
+
+
+def _title(header: SessionHeader, titles: Mapping[str, SessionTitle]) -> Text:
+    found = titles.get(header.id)
+    return Text(one_line(found.title), style="bold") if found else Text("untitled", style="italic")
+
+
+def _workspace(header: SessionHeader) -> str:
+    return "no workspace" if header.cwd is None else one_line(header.cwd)
+
+
+def _event(record: EventRecord) -> str:
+    place = "" if record.surface is Surface.CURRENT else f" ({record.surface})"
+    return f"{record.seq} {one_line(record.type)}{place}"
+
+
+def _snippet(hit: EventSearchHit) -> Text:
+    snippet = Text(one_line(hit.snippet))
+    if hit.match is not None:
+        snippet.stylize(_MATCH, *hit.match)
+    return snippet
+
+
+def _body(event: Event) -> str:
+    text = extract_text(event.type, payload(event))
+    return block(text or event.raw.decode(errors="replace"))

@@ -1,0 +1,331 @@
+"""Which sessions a JSONL store holds and what their headers say, looked at as little as possible.
+
+What was seen stays known with the state it was seen in. A directory or file whose state is the
+same as then, and was old enough then that any change would show, is not opened again; so a sweep
+over an unchanged store costs two ``stat`` calls a session.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from ..messages.errors import ErrorCode
+from ..messages.header import SessionHeader
+from .contract import CorruptLog, Damaged, Snapshot, StoreError, StoreFailed, Sweep, UnsupportedLog
+from .files import Files, FileStat
+from .layout import (
+    LogName,
+    decode_segment,
+    encode_segment,
+    is_flat_log,
+    parse_log_name,
+    project_name,
+)
+from .log_file import ForeignFormat, LogFile, NotASession, first_header, is_young
+
+
+@frozen
+class Refusal:
+    """Why something that should be a session is not readable as one."""
+
+    error: StoreError
+    damaged: Damaged
+
+
+@frozen
+class Stored:
+    """A readable session and where it is."""
+
+    log: LogFile
+    directory: str
+    stat: FileStat
+    snapshot: Snapshot
+
+
+Found: TypeAlias = Stored | Refusal | None
+"""What a session directory holds; nothing where there is no log in it."""
+
+
+@frozen
+class _Look:
+    """One look at a session directory, complete enough to know when it need not be repeated."""
+
+    directory: FileStat
+    log: LogFile | None
+    file: FileStat | None
+    found: Found
+    names_settled: bool
+    """Whether any change to the names in the directory would show in its state."""
+    file_settled: bool
+    """The same of the log's content."""
+
+
+@define
+class _Place:
+    """A session directory and the last look at it; replaced as a whole, so threads may share it."""
+
+    path: str
+    project: str
+    segment: str
+    look: _Look | None = None
+
+
+@frozen
+class _Project:
+    """The names in a project directory as they were in one state of it."""
+
+    stat: FileStat
+    settled: bool
+    places: dict[str, _Place]
+    flat: tuple[Damaged, ...]
+
+
+@define
+class Catalogue:
+    """What is known of the sessions below one root."""
+
+    root: str
+    files: Files
+    _projects: dict[str, _Project] = field(init=False, factory=dict)
+    _by_id: dict[str, _Place] = field(init=False, factory=dict)
+
+    def sweep(self) -> Sweep:
+        """Look at every session. Raises ``StoreFailed`` where the root cannot be read."""
+        now_ns = self.files.now_ns()
+        snapshots: dict[str, Snapshot] = {}
+        damaged: list[Damaged] = []
+        places: dict[str, _Place] = {}
+        twice: defaultdict[str, list[_Place]] = defaultdict(list)
+        for project in self._look_at_projects(now_ns, damaged):
+            damaged += project.flat
+            for place in project.places.values():
+                found = self._look(place, now_ns)
+                if isinstance(found, Stored):
+                    session_id = found.snapshot.header.id
+                    if session_id in places:
+                        twice[session_id].append(place)
+                    else:
+                        places[session_id] = place
+                        snapshots[session_id] = found.snapshot
+                elif found is not None:
+                    damaged.append(found.damaged)
+        for session_id, others in twice.items():
+            settled = self._settle([places[session_id], *others])
+            if isinstance(settled, Refusal):
+                del snapshots[session_id], places[session_id]
+                damaged.append(settled.damaged)
+        self._by_id = places
+        return Sweep(tuple(snapshots.values()), tuple(damaged))
+
+    def find(self, session_id: str) -> Stored | None:
+        """The session of an id, verified by a fresh look; ``None`` where it is absent.
+
+        Raises:
+            CorruptLog, UnsupportedLog, StoreFailed
+        """
+        now_ns = self.files.now_ns()
+        known = self._by_id.get(session_id)
+        if known is not None:
+            found = self._look(known, now_ns)
+            if isinstance(found, Stored) and found.snapshot.header.id == session_id:
+                return found
+        candidates = self._candidates(session_id, now_ns)
+        settled = self._settle(candidates)
+        if isinstance(settled, Refusal):
+            raise type(settled.error)(settled.damaged.message) from settled.error
+        if settled is not None:
+            self._by_id[session_id] = next(
+                place for place in candidates if place.path == settled.directory
+            )
+        return settled
+
+    def _candidates(self, session_id: str, now_ns: int) -> list[_Place]:
+        """The places in every project where a session of this id would be, as far as they exist."""
+        try:
+            segment = encode_segment(session_id)
+        except ValueError:
+            return []
+        candidates = []
+        for project in self._project_names():
+            place = self._known_place(project, segment)
+            if self._look(place, now_ns) is not None:
+                candidates.append(place)
+        return candidates
+
+    def _settle(self, places: Iterable[_Place]) -> Found:
+        """What an id means that several directories claim."""
+        found = [place.look.found for place in places if place.look is not None]
+        stored = [one for one in found if isinstance(one, Stored)]
+        refusals = [one for one in found if isinstance(one, Refusal)]
+        if not stored:
+            return refusals[0] if refusals else None
+        first = stored[0]
+        if all(one.stat.is_same_file(first.stat) for one in stored):
+            return first
+        header = first.snapshot.header
+        where = " and ".join(one.log.name for one in stored)
+        return _refusal(
+            CorruptLog(f"session {header.id!r} is stored twice, in {where}"),
+            first.log.name,
+            header.id,
+            header=header,
+        )
+
+    # --- directories
+
+    def _project_names(self) -> list[str]:
+        try:
+            return [entry.name for entry in self.files.entries(self.root) if entry.is_directory]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreFailed(f"the store {self.root} cannot be read: {error}") from error
+
+    def _look_at_projects(self, now_ns: int, damaged: list[Damaged]) -> list[_Project]:
+        projects: dict[str, _Project] = {}
+        for name in self._project_names():
+            try:
+                projects[name] = self._look_at_project(name, now_ns)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                damaged.append(_failed(name, None, error).damaged)
+        self._projects = projects
+        return list(projects.values())
+
+    def _look_at_project(self, name: str, now_ns: int) -> _Project:
+        path = f"{self.root}/{name}"
+        stat = self.files.stat(path)
+        known = self._projects.get(name)
+        if known is not None and known.settled and known.stat == stat:
+            return known
+        places: dict[str, _Place] = {}
+        flat: list[Damaged] = []
+        for entry in self.files.entries(path):
+            if entry.is_directory:
+                places[entry.name] = self._known_place(name, entry.name)
+            elif is_flat_log(entry.name):
+                flat.append(_flat(f"{name}/{entry.name}").damaged)
+        return _Project(stat, not is_young(stat, now_ns), places, tuple(flat))
+
+    def _known_place(self, project: str, segment: str) -> _Place:
+        known = self._projects.get(project)
+        place = known.places.get(segment) if known is not None else None
+        return place or _Place(f"{self.root}/{project}/{segment}", project, segment)
+
+    # --- one session
+
+    def _look(self, place: _Place, now_ns: int) -> Found:
+        """What a session directory holds now."""
+        try:
+            directory = self.files.stat(place.path)
+            look = place.look
+            if look is not None and look.names_settled and look.directory == directory:
+                if look.log is None:
+                    return look.found
+                if look.file_settled and self.files.stat(look.log.path) == look.file:
+                    return look.found
+            look = place.look = self._open(place, directory, now_ns)
+            return look.found
+        except (FileNotFoundError, NotADirectoryError):
+            place.look = None
+            return None
+        except OSError as error:
+            place.look = None
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            return _failed(f"{place.project}/{place.segment}", decode_segment(place.segment), error)
+
+    def _open(self, place: _Place, directory: FileStat, now_ns: int) -> _Look:
+        settled = not is_young(directory, now_ns)
+        chosen = self._choose_log(place)
+        if not isinstance(chosen, LogFile):
+            return _Look(directory, None, None, chosen, settled, True)
+        stat = self.files.stat(chosen.path)
+        young = is_young(stat, now_ns)
+        try:
+            stat, header = first_header(self.files, chosen)
+            young = is_young(stat, now_ns)
+            self._check_identity(place, chosen, stat, header)
+            snapshot = Snapshot(header, stat.revision, young, stat.size)
+            found: Found = Stored(chosen, place.path, stat, snapshot)
+        except StoreError as error:
+            found = _refusal(
+                error,
+                chosen.name,
+                decode_segment(place.segment),
+                header=error.header if isinstance(error, ForeignFormat) else None,
+                conflict=not isinstance(error, NotASession | ForeignFormat),
+            )
+        return _Look(directory, chosen, stat, found, settled, not young)
+
+    def _choose_log(self, place: _Place) -> LogFile | Refusal | None:
+        """The log of the highest format in a session directory."""
+        logs: list[tuple[LogName, str]] = []
+        for entry in self.files.entries(place.path):
+            parsed = parse_log_name(entry.name)
+            if parsed is not None:
+                logs.append((parsed, entry.name))
+        if not logs:
+            return None
+        highest = max(parsed.version for parsed, _ in logs)
+        (parsed, name), *others = [log for log in logs if log[0].version == highest]
+        where = f"{place.project}/{place.segment}/{name}"
+        session_id = decode_segment(place.segment)
+        if others:
+            error: StoreError = CorruptLog(f"{where} exists both plain and compressed")
+            return _refusal(error, where, session_id)
+        if parsed.compressed:
+            error = UnsupportedLog(f"{where}: compressed logs need the zstd extra")
+            return _refusal(error, where, session_id)
+        return LogFile(f"{place.path}/{name}", where, parsed.version)
+
+    def _check_identity(
+        self, place: _Place, log: LogFile, stat: FileStat, header: SessionHeader
+    ) -> None:
+        """Check that the header leads back to its file, by name or as the same physical file."""
+        if not header.id:
+            raise CorruptLog(f"{log.name} line 1: the id is empty")
+        project, segment = project_name(header.cwd), encode_segment(header.id)
+        if (project, segment) == (place.project, place.segment):
+            return
+        name = log.path.rpartition("/")[2]
+        expected = f"{self.root}/{project}/{segment}/{name}"
+        try:
+            if self.files.stat(expected).is_same_file(stat):
+                return
+        except OSError:
+            pass
+        raise CorruptLog(
+            f"{log.name} line 1: id {header.id!r} and cwd {header.cwd!r} belong to"
+            f" {project}/{segment}"
+        )
+
+
+def _failed(where: str, session_id: str | None, error: OSError) -> Refusal:
+    failure = StoreFailed(f"{where} cannot be read: {error}")
+    failure.__cause__ = error
+    return _refusal(failure, where, session_id)
+
+
+def _flat(where: str) -> Refusal:
+    error = UnsupportedLog(f"{where}: a log right in a project directory is a retired layout")
+    return _refusal(error, where, None)
+
+
+def _refusal(
+    error: StoreError,
+    where: str,
+    session_id: str | None,
+    *,
+    header: SessionHeader | None = None,
+    conflict: bool = True,
+) -> Refusal:
+    damage = isinstance(error, CorruptLog)
+    code = ErrorCode.CORRUPT_SESSION if damage else ErrorCode.PERSISTENCE_FAILED
+    return Refusal(error, Damaged(where, session_id, code, str(error), header, conflict))

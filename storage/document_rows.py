@@ -1,0 +1,189 @@
+"""Document rows: how documents stand in the tables of an index, and how they are changed there.
+
+Ids are dense inside an extent and rise with seq, so the row of a seq is found by bisection. The
+full-text table holds no text of its own; taking a row out of it needs the text it was given, which
+stands in the body table.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import apsw
+from attrs import frozen
+
+from ..history.documents import Document
+from ..messages.config import Tokenizer
+from ..messages.records import Surface
+from .index_values import integer
+from .tokens import indexed_form, storable
+
+SURFACES: Final = (Surface.CURRENT, Surface.SHADOWED, Surface.LOG_ONLY)
+"""Surfaces by the number that stands for them in a row."""
+
+SURFACE_CODES: Final = {surface: code for code, surface in enumerate(SURFACES)}
+CURRENT: Final = SURFACE_CODES[Surface.CURRENT]
+SHADOWED: Final = SURFACE_CODES[Surface.SHADOWED]
+
+
+@frozen
+class Extent:
+    """Ids ``lo`` to ``hi`` (exclusive), all of them rows of one session, in the order of seq."""
+
+    lo: int
+    hi: int
+
+
+@frozen
+class Row:
+    """One document with its id and the numbers of its session and type."""
+
+    id: int
+    document: Document
+    type_code: int
+
+
+def joined(extents: Iterable[Extent], ids: range) -> tuple[Extent, ...]:
+    """The extents with a run of newly used ids behind them."""
+    known = list(extents)
+    if not ids:
+        return tuple(known)
+    if known and known[-1].hi == ids.start:
+        known[-1] = Extent(known[-1].lo, ids.stop)
+    else:
+        known.append(Extent(ids.start, ids.stop))
+    return tuple(known)
+
+
+def divided(
+    extents: Iterable[Extent], at: int | None
+) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
+    """The extents before and from id ``at``; all of them before where it is ``None``."""
+    before: list[Extent] = []
+    after: list[Extent] = []
+    for extent in extents:
+        if after or (at is not None and at <= extent.lo):
+            after.append(extent)
+        elif at is not None and at < extent.hi:
+            before.append(Extent(extent.lo, at))
+            after.append(Extent(at, extent.hi))
+        else:
+            before.append(extent)
+    return tuple(before), tuple(after)
+
+
+class DocumentRows:
+    """The document tables of one schema of a connection: the file's, or the recent ones."""
+
+    def __init__(self, connection: apsw.Connection, prefix: str, tokenizer: Tokenizer) -> None:
+        self._db = connection
+        self._doc, self._body, self._fts = f"{prefix}doc", f"{prefix}body", f"{prefix}fts"
+        self._tokenizer = tokenizer
+
+    def insert(self, session_no: int, rows: Sequence[Row]) -> None:
+        """Add rows; cheapest with rising ids."""
+        docs: list[tuple[int, int, int, int, int, int, int, int]] = []
+        bodies: list[tuple[int, str]] = []
+        forms: list[tuple[int, str]] = []
+        for row in rows:
+            document = row.document
+            text = storable(document.text)
+            surface = SURFACE_CODES[document.surface]
+            docs.append(
+                (
+                    row.id,
+                    session_no,
+                    document.seq,
+                    document.time,
+                    len(text),
+                    row.type_code,
+                    surface,
+                    document.own,
+                )
+            )
+            bodies.append((row.id, text))
+            forms.append((row.id, indexed_form(text, self._tokenizer)))
+        self._db.executemany(f"INSERT INTO {self._doc} VALUES (?,?,?,?,?,?,?,?)", docs)
+        self._db.executemany(f"INSERT INTO {self._body} VALUES (?,?)", bodies)
+        self._db.executemany(f"INSERT INTO {self._fts}(rowid, text) VALUES (?,?)", forms)
+
+    def delete(self, extents: Iterable[Extent]) -> None:
+        """Remove the rows of whole extents."""
+        for extent in extents:
+            span = (extent.lo, extent.hi)
+            texts = self._db.execute(
+                f"SELECT id, text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
+            ).fetchall()
+            self._db.executemany(
+                f"INSERT INTO {self._fts}({self._fts}, rowid, text) VALUES ('delete', ?, ?)",
+                [(row, indexed_form(str(text), self._tokenizer)) for row, text in texts],
+            )
+            self._db.execute(f"DELETE FROM {self._doc} WHERE id >= ? AND id < ?", span)
+            self._db.execute(f"DELETE FROM {self._body} WHERE id >= ? AND id < ?", span)
+
+    def first_from(self, extents: Sequence[Extent], seq: int) -> int | None:
+        """The id of the first row whose seq is at least ``seq``, or ``None``."""
+        for extent in extents:
+            if self._seq(extent.hi - 1) >= seq:
+                lo, hi = extent.lo, extent.hi - 1
+                while lo < hi:
+                    middle = (lo + hi) // 2
+                    if self._seq(middle) >= seq:
+                        hi = middle
+                    else:
+                        lo = middle + 1
+                return lo
+        return None
+
+    def shade(self, extents: Sequence[Extent], seqs: Sequence[int]) -> None:
+        """Mark the rows of these seqs, as far as there are any, as shadowed."""
+        if not seqs:
+            return
+        first = self.first_from(extents, min(seqs))
+        if first is None:
+            return
+        _, rest = divided(extents, first)
+        stop = self.first_from(rest, max(seqs) + 1)
+        wanted = apsw.carray(array.array("q", seqs))
+        for extent in divided(rest, stop)[0]:
+            self._db.execute(
+                f"UPDATE {self._doc} SET surface = {SHADOWED} WHERE id >= ? AND id < ? "
+                "AND seq IN (SELECT value FROM carray(?))",
+                (extent.lo, extent.hi, wanted),
+            )
+
+    def move_to(self, target: DocumentRows, extents: Iterable[Extent], shadowed: set[int]) -> None:
+        """Move the rows of whole extents into another schema, ids kept.
+
+        Rows whose seq is in ``shadowed`` arrive shadowed, all other surface rows current.
+        """
+        extents = tuple(extents)
+        for extent in extents:
+            span = (extent.lo, extent.hi)
+            rows = self._db.execute(
+                f"SELECT id, session, seq, time, len, type, surface, own FROM {self._doc} "
+                "WHERE id >= ? AND id < ? ORDER BY id",
+                span,
+            ).fetchall()
+            settled = [
+                (*row[:6], _settled(integer(row[2]), integer(row[6]), shadowed), row[7]) for row in rows
+            ]
+            texts = self._db.execute(
+                f"SELECT id, text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
+            ).fetchall()
+            forms = [(row, indexed_form(str(text), self._tokenizer)) for row, text in texts]
+            self._db.executemany(f"INSERT INTO {target._doc} VALUES (?,?,?,?,?,?,?,?)", settled)
+            self._db.executemany(f"INSERT INTO {target._body} VALUES (?,?)", texts)
+            self._db.executemany(f"INSERT INTO {target._fts}(rowid, text) VALUES (?,?)", forms)
+        self.delete(extents)
+
+    def _seq(self, row_id: int) -> int:
+        return integer(self._db.execute(f"SELECT seq FROM {self._doc} WHERE id = ?", (row_id,)).get)
+
+
+def _settled(seq: int, surface: int, shadowed: set[int]) -> int:
+    if surface not in (CURRENT, SHADOWED):
+        return surface
+    return SHADOWED if seq in shadowed else CURRENT

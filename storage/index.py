@@ -1,0 +1,325 @@
+"""The search index: what its one writer can be asked to do.
+
+Every method that touches the database runs on the writer's lane, one at a time, and is one
+transaction at most. See ``index_tables`` for how rows stand, ``stored_arm`` and ``live_arm`` for
+what they say of stored and of live sessions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import apsw
+from attrs import evolve
+
+from ..history.cursor import decode_cursor, stale_cursor
+from ..history.request import SearchRequest
+from ..messages.config import IndexConfig
+from ..messages.errors import ErrorCode, SessionQueryError
+from ..messages.records import SessionTitle, Skipped
+from .counting import register_counting
+from .index_file import index_failed, open_index_file
+from .index_query import best_of_extent, best_of_sessions_by_count, recent_predicates
+from .index_scan import count_function, reaches, scan_limit
+from .index_tables import IndexTables
+from .index_values import blob, decode_header, decode_title
+from .index_view import (
+    IndexedDocument,
+    Match,
+    Ranking,
+    Reader,
+    Target,
+    View,
+    indexed_document,
+    matches_of,
+)
+from .live_arm import LiveArm, LiveEntry, LiveSnapshot
+from .log_slices import Continuation, Extract, SessionSlice, Unreadable
+from .stored_arm import StoredArm
+from .tokens import match_expression, phrase_tokens
+
+SLICE_EVENTS: Final = 2_000
+"""Events or documents that one transaction writes, about 100 ms."""
+
+_MERGE_AFTER: Final = 128
+"""Transactions that wrote full text, before the idle writer merges their segments."""
+
+_MERGE_PAGES: Final = 300
+_RECLAIM_DOCUMENTS: Final = 500
+_INTERRUPT_CHECK: Final = 10_000
+"""SQLite instructions between two looks at whether a call was interrupted."""
+
+
+class SearchIndex:
+    """The index of one service, for its writer."""
+
+    def __init__(self, config: IndexConfig, extract: Extract) -> None:
+        """Open the file; raises ``SessionQueryError`` (``INDEX_FAILED``)."""
+        self.config = config
+        self._file = open_index_file(config)
+        try:
+            self._db = self._file.connection
+            self._interrupted = False
+            self._db.set_progress_handler(lambda: self._interrupted, _INTERRUPT_CHECK)
+            register_counting(self._db)
+            self._tables = IndexTables(self._db, config.tokenizer)
+            self.stored = StoredArm(self._tables)
+            self.live = LiveArm(self._tables, self.stored, extract)
+        except apsw.Error as error:
+            self._file.close()
+            raise index_failed(f"index {config.path} cannot be read: {error}") from error
+        self.has_snapshots = self._file.has_snapshots
+        """Whether readers see a fixed state beside the writer, or must borrow its lane."""
+
+    @property
+    def generation(self) -> int:
+        """Grows with every transaction that changed what a search can see."""
+        return self._tables.generation
+
+    def open_reader(self) -> Reader:
+        """A reader of this index; one that borrows the writer's connection needs its lane."""
+        if not self.has_snapshots:
+            return Reader(self._db, self.interrupt, owned=False)
+        try:
+            connection = self._file.open_reader()
+        except apsw.Error as error:
+            raise index_failed(f"index {self.config.path} cannot be read: {error}") from error
+        register_counting(connection)
+        return Reader(connection, connection.interrupt, owned=True)
+
+    def close(self) -> None:
+        """Close the file; no call may be under way and no reader open."""
+        self._file.close()
+
+    def arm(self) -> None:
+        """Forget an earlier interruption; with the lane held, before a call is started."""
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Stop the call that is under way, from any thread; it fails and changes nothing."""
+        self._interrupted = True
+        self._db.interrupt()
+
+    # -- following the store and the live sessions --------------------------------------------
+
+    def write(self, pieces: Sequence[SessionSlice | Unreadable]) -> None:
+        """Write slices of stored sessions in one transaction.
+
+        Raises:
+            SessionQueryError: ``INDEX_FAILED``; nothing was written, the same may be tried again.
+        """
+        with self._tables.transaction() as tx:
+            self.stored.write(tx, pieces)
+
+    def continuations(self, session_ids: Iterable[str]) -> dict[str, Continuation]:
+        """Where appends to these sessions continue; ids that must be built anew are left out."""
+        found = ((session_id, self.stored.continuation(session_id)) for session_id in session_ids)
+        return {session_id: kept for session_id, kept in found if kept is not None}
+
+    def forget(self, session_ids: Sequence[str]) -> None:
+        """Remove sessions that are stored no longer, in one transaction; errors as in ``write``."""
+        with self._tables.transaction() as tx:
+            for session_id in session_ids:
+                self.stored.forget(tx, session_id)
+
+    def prepare(self, snapshot: LiveSnapshot) -> bool:
+        """Index a slice of a live session that has more than one to catch up; whether it had.
+
+        A session that does not show yet stays so.
+        """
+        if self.live.lag(snapshot) <= SLICE_EVENTS:
+            return False
+        with self._tables.transaction() as tx:
+            self.live.sync(tx, snapshot, SLICE_EVENTS)
+        return True
+
+    def follow(self, snapshots: Sequence[LiveSnapshot]) -> bool:
+        """Index what live sessions have gained, one bounded transaction; whether more is left."""
+        pending = [snapshot for snapshot in snapshots if self.live.needs(snapshot)]
+        if not pending:
+            return False
+        room = SLICE_EVENTS
+        with self._tables.transaction() as tx:
+            for snapshot in pending:
+                room -= self.live.sync(tx, snapshot, room)
+                if room <= 0:
+                    break
+        return any(self.live.needs(snapshot) for snapshot in pending)
+
+    def settle(self, entry: LiveEntry) -> bool:
+        """Turn a session that is live no longer into a stored one; whether more is left to do."""
+        with self._tables.transaction() as tx:
+            if not self.live.is_stored_whole(entry):
+                self.live.drop(tx, entry)
+                return False
+            if entry.in_file and not self.live.movable(entry):
+                self.live.settle(tx, entry)
+                return False
+            self.live.move(tx, entry, SLICE_EVENTS)
+            return True
+
+    def rebind(self) -> None:
+        """Move the generation because another store is read from now on."""
+        with self._tables.transaction() as tx:
+            tx.visible = True
+
+    def tidy(self, movable_events: int) -> bool:
+        """One bounded piece of upkeep that no search can see; whether more is left.
+
+        Moves stored documents of live sessions to the file once there are ``movable_events`` of
+        one, merges full-text segments, reclaims dead rows.
+        """
+        for entry in self.live.entries.values():
+            if entry.visible and self.live.movable(entry) >= movable_events:
+                with self._tables.transaction() as tx:
+                    self.live.move(tx, entry, SLICE_EVENTS)
+                return True
+        if self._tables.unmerged > _MERGE_AFTER:
+            return self._tables.merge(_MERGE_PAGES) or True
+        return self._tables.reclaim(self._wanted_numbers(), _RECLAIM_DOCUMENTS)
+
+    def _wanted_numbers(self) -> frozenset[int]:
+        return self.stored.building | {entry.no for entry in self.live.entries.values()}
+
+    # -- answering ----------------------------------------------------------------------------
+
+    def titles(self, session_ids: Sequence[str]) -> dict[str, tuple[str, SessionTitle | None]]:
+        """Titles of settled stored sessions, each with the revision it belongs to."""
+        found: dict[str, tuple[str, SessionTitle | None]] = {}
+        for session_id in session_ids:
+            entry = self.stored.entries.get(session_id)
+            if entry is None or not entry.state.settled or entry.provisional:
+                continue
+            title = self._db.execute("SELECT title FROM session WHERE no = ?", (entry.no,)).get
+            found[session_id] = (
+                entry.state.revision,
+                decode_title(title) if isinstance(title, bytes) else None,
+            )
+        return found
+
+    def open_view(
+        self,
+        reader: Reader,
+        request: SearchRequest,
+        *,
+        instance: str,
+        epoch: int,
+        store_bound: bool,
+        ranking: Ranking | None,
+        skipped: tuple[Skipped, ...],
+    ) -> View:
+        """Fix what a page is made from and pin the reader to it.
+
+        Raises:
+            SessionQueryError: ``SESSION_NOT_FOUND`` for the target of an event search,
+                ``INVALID_CURSOR``, ``STALE_CURSOR``, ``INDEX_FAILED``.
+        """
+        try:
+            if self.has_snapshots:
+                pinned = reader.pin()
+                assert pinned == self.generation, "a snapshot is pinned on the writer's lane"
+            target = self._target(request, epoch, store_bound)
+            generation = target.generation if target is not None else str(self.generation)
+            offset = _offset(request, instance, generation)
+            view = View(
+                request=request,
+                tokens=tuple(phrase_tokens(self._db, request.query, self.config.tokenizer)),
+                generation=generation,
+                offset=offset,
+                store_bound=store_bound,
+                overlay=self.live.overlay,
+                types=self._tables.types,
+                target=target,
+                skipped=skipped,
+            )
+            return self._with_matches(view, ranking)
+        except apsw.InterruptError:
+            raise
+        except apsw.Error as error:
+            raise index_failed(f"the index could not be read: {error}") from error
+
+    def _target(self, request: SearchRequest, epoch: int, store_bound: bool) -> Target | None:
+        """The session of an event search, as the index has it."""
+        session_id = request.session_id
+        if session_id is None:
+            return None
+        live = self.live.entries.get(session_id)
+        if live is not None and live.visible:
+            filed = self._tables.extents(live.no) if live.in_file else ()
+            return Target(live.source.header, filed, live.extents, f"live:{live.generation}")
+        stored = self.stored.entries.get(session_id) if store_bound else None
+        if stored is not None:
+            raw: object = self._db.execute(
+                "SELECT header FROM session WHERE no = ?", (stored.no,)
+            ).get
+            generation = f"persisted:{epoch}:{stored.state.generation}"
+            header = decode_header(blob(raw))
+            return Target(header, self._tables.extents(stored.no), (), generation)
+        unreadable = self.stored.unreadable.get(session_id) if store_bound else None
+        if unreadable is not None:
+            raise SessionQueryError(unreadable.skipped.code, unreadable.skipped.message)
+        raise SessionQueryError(
+            ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is neither live nor stored"
+        )
+
+    def _with_matches(self, view: View, ranking: Ranking | None) -> View:
+        """The view with what the page needs of the recent documents, or with its ranking."""
+        if ranking is not None and ranking.generation == view.generation:
+            if reaches(ranking, view.wanted):
+                shown = ranking.matches[view.offset : view.wanted - 1]
+                return evolve(view, ranking=ranking, recent_documents=self._recent(shown))
+        if not view.tokens:
+            return view
+        matches, complete = self._recent_matches(view)
+        documents = self._recent(matches[: view.wanted])
+        return evolve(
+            view,
+            recent_matches=tuple(matches),
+            recent_complete=complete,
+            recent_documents=documents,
+        )
+
+    def _recent_matches(self, view: View) -> tuple[list[Match], bool]:
+        """The strongest matches outside the file, one a session in a session search."""
+        where = recent_predicates(view.request, view.types)
+        phrase = match_expression(view.request.query, self.config.tokenizer)
+        count, limit = count_function(view.tokens), scan_limit(view)
+        if view.target is None:
+            if not any(entry.extents for entry in self.live.entries.values()):
+                return [], True
+            statement = best_of_sessions_by_count(where, count, "recent_")
+            rows = self._db.execute(statement, (phrase, *where.bindings, limit)).fetchall()
+            return matches_of(rows), len(rows) < limit
+        statement = best_of_extent(where, count, "recent_")
+        arms: list[list[Match]] = []
+        for extent in view.target.recent:
+            bindings = (phrase, extent.lo, extent.hi, *where.bindings, limit)
+            arms.append(matches_of(self._db.execute(statement, bindings).fetchall()))
+        return list(islice(heapq.merge(*arms), limit)), all(len(arm) < limit for arm in arms)
+
+    def _recent(self, matches: Iterable[Match]) -> dict[int, IndexedDocument]:
+        """Those of the matched documents that are not in the file."""
+        documents: dict[int, IndexedDocument] = {}
+        for match in matches:
+            found = self._db.execute(
+                "SELECT d.seq, d.time, d.type, d.surface, b.text FROM recent_doc AS d "
+                "JOIN recent_body AS b ON b.id = d.id WHERE d.id = ?",
+                (match.id,),
+            ).fetchone()
+            if found is not None:
+                documents[match.id] = indexed_document(found)
+        return documents
+
+
+def _offset(request: SearchRequest, instance: str, generation: str) -> int:
+    """Where the page begins; the request's cursor must belong to this generation."""
+    place = decode_cursor(request, instance)
+    if place is None:
+        return 0
+    made_at, offset = place
+    if made_at != generation:
+        raise stale_cursor()
+    return offset

@@ -1,0 +1,324 @@
+"""The tables of an index and the one way to change them: a transaction.
+
+Rows of a session carry its number, never its id. A new build of a session gets a new number and
+becomes visible when its ``session`` row is inserted; a number without such a row is dead, and its
+rows are reclaimed later. What is remembered beside the database is changed after COMMIT alone, so
+that a rolled back transaction leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import apsw
+from attrs import define, field, frozen
+
+from ..history.documents import Document
+from ..messages.config import Tokenizer
+from ..messages.header import SessionHeader
+from ..messages.records import SessionTitle
+from .document_rows import DocumentRows, Extent, Row, joined
+from .index_file import index_failed
+from .index_values import (
+    blob,
+    encode_header,
+    encode_title,
+    integer,
+    key,
+    optional_key,
+    text,
+    text_of,
+)
+
+_MIN_BLOCK: Final = 64
+_MAX_BLOCK: Final = 4_096
+
+
+@define(eq=False)
+class Transaction:
+    """One transaction under way."""
+
+    generation: int
+    """What the index will have when it is committed, if it is visible."""
+    visible: bool = False
+    """Whether it changes what a search can see."""
+    wrote_text: bool = False
+    after: list[Callable[[], None]] = field(factory=list)
+    """What to remember once it is committed, in order."""
+    types: dict[str, int] = field(factory=dict)
+    """Event types that it was the first to write."""
+    on_failure: list[Callable[[], None]] = field(factory=list)
+    """What to take back where it fails, latest first."""
+
+
+@frozen
+class FileState:
+    """The state of a log that the file's rows of a session stand for."""
+
+    revision: str
+    generation: int
+    """When the rows last changed in a way that a search can see."""
+    next_seq: int
+    settled: bool
+    """False for rows written while the session was live: after a restart they are built anew."""
+    title: SessionTitle | None = None
+
+    def columns(self) -> tuple[str, int, int, bool, bytes | None]:
+        """The state as a session's row has it."""
+        title = encode_title(self.title) if self.title is not None else None
+        return self.revision, self.generation, self.next_seq, self.settled, title
+
+
+class IndexTables:
+    """The rows of one index, for its writer."""
+
+    def __init__(self, connection: apsw.Connection, tokenizer: Tokenizer) -> None:
+        self.db = connection
+        self.filed = DocumentRows(connection, "", tokenizer)
+        """Documents in the file."""
+        self.recent = DocumentRows(connection, "recent_", tokenizer)
+        """Documents of live sessions that are not in the file."""
+        meta = {text(name): value for name, value in connection.execute("SELECT * FROM meta")}
+        self.generation = integer(meta["generation"])
+        self.types = {
+            text_of(blob(name)): integer(code)
+            for name, code in connection.execute("SELECT name, code FROM event_type")
+        }
+        """The codes of event types. Never changed in place: views keep it."""
+        self.unmerged = 0
+        """Transactions that wrote text since segments were last merged."""
+        self._next_id = integer(meta["next_id"])
+        self._next_no = integer(meta["next_no"])
+        self._blocks: dict[int, range] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """One atomic change of the index.
+
+        Raises:
+            SessionQueryError: ``INDEX_FAILED`` where the database refused; nothing has changed.
+            apsw.InterruptError: the change was interrupted; nothing has changed.
+        """
+        tx = Transaction(self.generation + 1)
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield tx
+                if tx.visible:
+                    self._set_meta("generation", tx.generation)
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                for take_back in reversed(tx.on_failure):
+                    take_back()
+                raise
+        except apsw.InterruptError:
+            raise
+        except apsw.Error as error:
+            raise index_failed(f"the index could not be written: {error}") from error
+        if tx.visible:
+            self.generation = tx.generation
+        if tx.types:
+            self.types = {**self.types, **tx.types}
+        self.unmerged += tx.wrote_text
+        for remember in tx.after:
+            remember()
+
+    def take_no(self) -> int:
+        """A session number that was never used."""
+        no = self._next_no
+        self._next_no += 1
+        self._set_meta("next_no", self._next_no)
+        return no
+
+    def insert(
+        self,
+        tx: Transaction,
+        rows: DocumentRows,
+        no: int,
+        documents: Sequence[Document],
+        ids: Iterable[range],
+    ) -> None:
+        """Add documents of one session under ids from ``take_ids`` or ``take_block_ids``."""
+        if not documents:
+            return
+        flat = (row_id for run in ids for row_id in run)
+        rows.insert(
+            no,
+            [
+                Row(row_id, document, self._type_code(tx, document.type))
+                for row_id, document in zip(flat, documents, strict=True)
+            ],
+        )
+        tx.wrote_text = True
+
+    def take_ids(self, count: int) -> list[range]:
+        """``count`` ids in one run, none of them used before."""
+        if not count:
+            return []
+        run = range(self._next_id, self._next_id + count)
+        self._reserve(run.stop)
+        return [run]
+
+    def take_block_ids(self, no: int, count: int, used: int) -> list[range]:
+        """``count`` ids for a session that grows, from its reserved blocks.
+
+        A session of ``used`` documents has few blocks: each is about as long as all before it.
+        """
+        runs: list[range] = []
+        while count:
+            block = self._blocks.get(no, range(0))
+            if not block:
+                size = max(count, min(max(used, _MIN_BLOCK), _MAX_BLOCK))
+                block = range(self._next_id, self._next_id + size)
+                self._reserve(block.stop)
+            run = block[:count]
+            self._blocks[no] = block[len(run) :]
+            runs.append(run)
+            count -= len(run)
+            used += len(run)
+        return runs
+
+    def release_block(self, no: int) -> None:
+        """Reserve nothing more for a session."""
+        self._blocks.pop(no, None)
+
+    # -- extents ------------------------------------------------------------------------------
+
+    def extents(self, no: int) -> tuple[Extent, ...]:
+        """Where the file keeps the documents of a session, in the order of seq."""
+        return tuple(
+            Extent(integer(lo), integer(hi))
+            for lo, hi in self.db.execute(
+                "SELECT lo, hi FROM extent WHERE session = ? ORDER BY lo", (no,)
+            )
+        )
+
+    def add_to_file(self, no: int, runs: Iterable[range]) -> None:
+        """Record that the file keeps these runs of ids for a session."""
+        before = self.extents(no)
+        after = before
+        for run in runs:
+            after = joined(after, run)
+        self._replace_extents(no, before, after)
+
+    def remove_from_file(self, no: int, gone: Sequence[Extent]) -> None:
+        """Delete the last documents that the file keeps of a session: these whole extents."""
+        if not gone:
+            return
+        self.filed.delete(gone)
+        before = self.extents(no)
+        first = gone[0].lo
+        after = tuple(
+            Extent(extent.lo, min(extent.hi, first)) for extent in before if extent.lo < first
+        )
+        self._replace_extents(no, before, after)
+
+    def _replace_extents(
+        self, no: int, before: tuple[Extent, ...], after: tuple[Extent, ...]
+    ) -> None:
+        kept = set(before) & set(after)
+        self.db.executemany(
+            "DELETE FROM extent WHERE session = ? AND lo = ?",
+            [(no, extent.lo) for extent in before if extent not in kept],
+        )
+        self.db.executemany(
+            "INSERT INTO extent VALUES (?, ?, ?)",
+            [(no, extent.lo, extent.hi) for extent in after if extent not in kept],
+        )
+
+    # -- session rows -------------------------------------------------------------------------
+
+    def insert_session(
+        self,
+        no: int,
+        header: SessionHeader,
+        state: FileState,
+    ) -> None:
+        """Make the rows of a number this session."""
+        self.db.execute(
+            "INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                no,
+                key(header.id),
+                header.created_at,
+                optional_key(header.cwd),
+                optional_key(header.parent_session),
+                encode_header(header),
+                *state.columns(),
+            ),
+        )
+
+    def update_session(self, no: int, state: FileState) -> None:
+        """Let a session's row name another state of the same log."""
+        self.db.execute(
+            "UPDATE session SET revision = ?, generation = ?, next_seq = ?, settled = ?, title = ? "
+            "WHERE no = ?",
+            (*state.columns(), no),
+        )
+
+    def mark_dead(self, no: int) -> None:
+        """Say that the rows of a number are to be reclaimed unless a session takes them."""
+        self.db.execute("INSERT OR IGNORE INTO dead VALUES (?)", (no,))
+
+    def mark_alive(self, no: int) -> None:
+        """Take back ``mark_dead``."""
+        self.db.execute("DELETE FROM dead WHERE session = ?", (no,))
+
+    def bury(self, tx: Transaction, no: int) -> None:
+        """Make a session invisible; its rows are reclaimed later."""
+        self.db.execute("DELETE FROM session WHERE no = ?", (no,))
+        self.db.execute("DELETE FROM continuation WHERE session = ?", (no,))
+        self.mark_dead(no)
+        self.release_block(no)
+        tx.visible = True
+
+    # -- upkeep -------------------------------------------------------------------------------
+
+    def reclaim(self, alive: frozenset[int], limit: int) -> bool:
+        """Delete up to about ``limit`` dead documents; whether there is more to do."""
+        for (no,) in self.db.execute("SELECT session FROM dead ORDER BY session").fetchall():
+            number = integer(no)
+            if number in alive:
+                continue
+            with self.transaction() as tx:
+                tx.wrote_text = True
+                extents = self.extents(number)
+                if not extents:
+                    self.mark_alive(number)
+                    continue
+                last = extents[-1]
+                self.remove_from_file(number, (Extent(max(last.lo, last.hi - limit), last.hi),))
+            return True
+        return False
+
+    def merge(self, pages: int) -> bool:
+        """Merge full-text segments a little; whether there is more to do."""
+        before = self.db.total_changes()
+        self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (pages,))
+        if self.db.total_changes() - before >= 2:
+            return True
+        self.unmerged = 0
+        return False
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _type_code(self, tx: Transaction, name: str) -> int:
+        code = self.types.get(name)
+        if code is None:
+            code = tx.types.get(name)
+        if code is None:
+            code = len(self.types) + len(tx.types)
+            self.db.execute("INSERT INTO event_type VALUES (?, ?)", (code, key(name)))
+            tx.types[name] = code
+        return code
+
+    def _reserve(self, next_id: int) -> None:
+        self._next_id = next_id
+        self._set_meta("next_id", next_id)
+
+    def _set_meta(self, name: str, value: int) -> None:
+        self.db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, name))

@@ -1,0 +1,238 @@
+"""A session store in JSONL files, in the layout and formats of the reference harness.
+
+Reads formats 0 to 3; writes new logs in format 2 and continues logs of formats 0 to 2 in their own.
+A store that is only read is never written to, locked or repaired.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal, overload
+
+from attrs import define, field
+
+from ..messages.event import Event
+from ..messages.header import SessionHeader
+from .catalogue import Catalogue, Stored
+from .claims import Claims, flush_all
+from .contract import (
+    TAIL_BYTES,
+    AlreadyExists,
+    AlreadyOwned,
+    CorruptLog,
+    HandleClosed,
+    NotFound,
+    ReadHandle,
+    SessionStore,
+    Snapshot,
+    StoredLog,
+    StoreFailed,
+    Sweep,
+    Tail,
+    UnsupportedLog,
+    WriteHandle,
+)
+from .files import Files, OsFiles
+from .inherited import count_inherited
+from .layout import encode_segment, log_name, project_name
+from .log_file import Mark, Piece, decode_mark, read_piece
+from .log_writer import LogWriter
+from .records import WRITABLE, check_new
+from .slices import check_batch, check_bounds
+
+_NAME_BYTES: Final = 255
+"""The longest directory name of the usual file systems."""
+
+
+class JsonlStore(SessionStore):
+    """Sessions below a root directory, one log file each."""
+
+    def __init__(self, root: str | os.PathLike[str], *, files: Files | None = None) -> None:
+        """``root`` is made absolute once and need not exist. ``files`` is the disk."""
+        self.root = os.path.abspath(root)
+        self._files: Files = files if files is not None else OsFiles()
+        self._catalogue = Catalogue(self.root, self._files)
+        self._claims: Claims[_Writer] = Claims()
+
+    def sweep(self) -> Sweep:
+        return self._catalogue.sweep()
+
+    def stat(self, session_id: str) -> Snapshot | None:
+        stored = self._catalogue.find(session_id)
+        return stored.snapshot if stored is not None else None
+
+    @overload
+    def open(self, session_id: str, access: Literal["read"]) -> ReadHandle: ...
+    @overload
+    def open(self, session_id: str, access: Literal["write"]) -> WriteHandle: ...
+    def open(self, session_id: str, access: Literal["read", "write"]) -> ReadHandle:
+        stored = self._find(session_id)
+        header = stored.snapshot.header
+        return _Reader(self, header) if access == "read" else self._open_writer(stored)
+
+    def create(self, header: SessionHeader, inherited_event_count: int = 0) -> WriteHandle:
+        check_new(header, inherited_event_count)
+        segment = encode_segment(header.id)
+        if len(segment) > _NAME_BYTES:
+            raise ValueError(f"the id {header.id!r:.80} is too long for a directory name")
+        project, name = project_name(header.cwd), log_name(header.version)
+        log = LogWriter(self._files, self.root, project, segment, name, None, 0)
+        writer = _Writer(self, header, log=log, next_seq=0)
+        try:
+            self._claims.take(header.id, writer)
+        except AlreadyOwned as error:
+            raise AlreadyExists(f"session {header.id!r} was created already") from error
+        try:
+            self._check_free(header.id)
+        except BaseException:
+            self._claims.release(header.id, writer)
+            raise
+        return writer
+
+    def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
+        return self._read(session_id, decode_mark(mark), limit).tail()
+
+    def flush(self) -> None:
+        flush_all(self._claims.owners())
+
+    def _find(self, session_id: str) -> Stored:
+        stored = self._catalogue.find(session_id)
+        if stored is None:
+            raise NotFound(f"session {session_id!r} is not stored below {self.root}")
+        return stored
+
+    def _check_free(self, session_id: str) -> None:
+        try:
+            stored = self._catalogue.find(session_id)
+        except (CorruptLog, UnsupportedLog) as error:
+            raise AlreadyExists(f"session {session_id!r} is stored, unreadable: {error}") from error
+        if stored is not None:
+            raise AlreadyExists(f"session {session_id!r} is stored already, in {stored.log.name}")
+
+    def _read(self, session_id: str, mark: Mark | None, limit: int | None) -> Piece:
+        stored = self._find(session_id)
+        try:
+            return read_piece(self._files, stored.log, mark, limit)
+        except FileNotFoundError as error:
+            raise NotFound(f"session {session_id!r} was removed: {stored.log.name}") from error
+        except OSError as error:
+            raise StoreFailed(f"{stored.log.name} cannot be read: {error}") from error
+
+    def _open_writer(self, stored: Stored) -> WriteHandle:
+        header, log = stored.snapshot.header, stored.log
+        if log.version not in WRITABLE:
+            raise UnsupportedLog(f"{log.name}: logs of format {log.version} are read only")
+        project, segment, name = log.name.split("/")
+        end = LogWriter(self._files, self.root, project, segment, name, None, 0)
+        writer = _Writer(self, header, log=end, next_seq=0)
+        self._claims.take(header.id, writer)
+        try:
+            writer.find_end()
+        except BaseException:
+            self._claims.release(header.id, writer)
+            raise
+        return writer
+
+
+@define(eq=False)
+class _Reader(ReadHandle):
+    _home: JsonlStore
+    header: SessionHeader
+    _closed: bool = field(init=False, default=False)
+    _events: list[Event] = field(init=False, factory=list)
+    _piece: Piece | None = field(init=False, default=None)
+    """The last read; ``_events`` are all events up to its mark."""
+
+    def read(self, offset: int = 0, length: int | None = None) -> tuple[Event, ...]:
+        self._check_open()
+        end = check_bounds(offset, length)
+        self._refresh()
+        return tuple(self._events[offset:end])
+
+    def read_log(self) -> StoredLog:
+        self._check_open()
+        piece = self._refresh()
+        events = tuple(self._events)
+        inherited = count_inherited(f"session {self.header.id!r}", piece.header, events)
+        return StoredLog(piece.snapshot(), inherited, events, piece.left_out)
+
+    def close(self) -> None:
+        self._closed = True
+        self._events = []
+
+    def _refresh(self) -> Piece:
+        known = self._piece
+        if known is not None and not known.provisional:
+            now = self._home.stat(self.header.id)
+            if now is not None and now.revision == known.stat.revision:
+                return known
+        piece = self._home._read(self.header.id, known.mark if known is not None else None, None)
+        if piece.appended:
+            self._events.extend(piece.events)
+        elif len(piece.events) < len(self._events):
+            raise StoreFailed(
+                f"session {self.header.id!r} became shorter while it was open:"
+                f" {len(self._events)} events, now {len(piece.events)}"
+            )
+        else:
+            self._events = list(piece.events)
+        self._piece = piece
+        return piece
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HandleClosed(f"this handle of session {self.header.id!r} is closed")
+
+
+@define(eq=False)
+class _Writer(_Reader, WriteHandle):
+    _log: LogWriter = field(kw_only=True)
+    _next_seq: int = field(kw_only=True)
+
+    def find_end(self) -> None:
+        """Read the log to know where it ends, and refuse where the next batch would cut records.
+
+        Raises:
+            NotFound, CorruptLog, UnsupportedLog, StoreFailed
+        """
+        piece = self._home._read(self.header.id, None, None)
+        if piece.drops_records:
+            raise CorruptLog(f"{piece.left_out}; writing would cut whole records off")
+        self._log.stat, self._log.end = piece.stat, piece.mark.offset
+        self._next_seq = piece.mark.next_seq
+
+    def append(self, events: tuple[Event, ...]) -> str:
+        self._check_open()
+        check_batch(events, self._next_seq)
+        if not events:
+            return self._revision()
+        if self._log.stat is None:
+            revision = self._log.create(self.header, events)
+        else:
+            revision = self._log.append(events)
+        self._next_seq += len(events)
+        return revision
+
+    def flush(self) -> str:
+        self._check_open()
+        return self._log.create(self.header, ()) if self._log.stat is None else self._revision()
+
+    def close(self) -> None:
+        super().close()
+        self._home._claims.release(self.header.id, self)
+
+    def _revision(self) -> str:
+        return self._log.stat.revision if self._log.stat is not None else "jsonl:unwritten"
+
+    def read(self, offset: int = 0, length: int | None = None) -> tuple[Event, ...]:
+        if self._log.stat is not None:
+            return super().read(offset, length)
+        self._check_open()
+        check_bounds(offset, length)
+        return ()
+
+    def read_log(self) -> StoredLog:
+        if self._log.stat is not None:
+            return super().read_log()
+        self._check_open()
+        return StoredLog(Snapshot(self.header, self._revision(), size_bytes=0), 0, ())

@@ -1,0 +1,261 @@
+"""Log slices: stored logs, folded into what the index keeps of them, a bounded piece at a time.
+
+Everything here reads a store and runs on a worker thread; the index writer gets values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from attrs import frozen
+from msgspec.structs import replace
+
+from ..history.documents import Document
+from ..history.projection import Advance, SessionProjection
+from ..messages.errors import (
+    ErrorCode,
+    InvalidJson,
+    ReplayError,
+    SessionError,
+    SurfaceError,
+    UnsupportedFormat,
+)
+from ..messages.event import Event
+from ..messages.header import SessionHeader
+from ..messages.json import Json
+from ..messages.records import Skipped, Surface
+from .contract import CorruptLog, NotFound, SessionStore, Snapshot, Tail
+
+BUILD_BYTES: Final = 1024 * 1024
+"""Stored bytes of a new log that one slice is made from."""
+
+TAIL_BYTES: Final = 8 * 1024 * 1024
+"""Stored bytes behind a mark that are taken as an append; more of them make a new build."""
+
+Extract = Callable[[str, Json], str]
+
+
+@frozen
+class Checkpoint:
+    """A fold that can be continued without what was folded before."""
+
+    seq: int
+    """The first event that is not folded."""
+    state: bytes
+    mark: bytes | None
+    """Where the store continues from ``seq``, where that is known."""
+
+
+@frozen
+class Continuation:
+    """What the index kept of a session so that an append costs only its tail."""
+
+    mark: bytes
+    next_seq: int
+    checkpoint: Checkpoint
+
+
+@frozen
+class SessionSlice:
+    """A piece of one stored log for the index writer."""
+
+    snapshot: Snapshot
+    begins: bool
+    """Whether it starts a new build of the session; otherwise it continues one or appends."""
+    completes: bool
+    documents: tuple[Document, ...]
+    shadowed: tuple[int, ...]
+    """Seqs of earlier slices, or of rows in the index, that this slice takes off the surface."""
+    projection: SessionProjection
+    """The fold after this slice."""
+    mark: bytes
+    events: int
+    """How many events the slice was made from."""
+
+
+@frozen
+class Unreadable:
+    """A stored session that cannot be indexed as it is."""
+
+    skipped: Skipped
+    revision: str
+
+
+def read_slices(
+    store: SessionStore,
+    snapshot: Snapshot,
+    continuation: Continuation | None,
+    warm: SessionProjection | None,
+    extract: Extract,
+) -> Iterator[SessionSlice | Unreadable]:
+    """Fold what is new in one stored log; nothing where the session has gone.
+
+    ``warm`` is the fold at ``continuation``, or ``None`` where only its checkpoint is left.
+    """
+    session_id = snapshot.header.id
+    try:
+        if continuation is not None:
+            appended = _appended(store, session_id, continuation, warm, extract)
+            if appended is not None:
+                yield appended
+                return
+        yield from _whole(store, session_id, extract)
+    except NotFound:
+        return
+    except SessionError as error:
+        yield Unreadable(_skipped(snapshot, error), snapshot.revision)
+
+
+def _whole(store: SessionStore, session_id: str, extract: Extract) -> Iterator[SessionSlice]:
+    tail = store.read_tail(session_id, None, BUILD_BYTES)
+    projection = SessionProjection(tail.snapshot.header, extract)
+    begins = True
+    while True:
+        yield _slice(tail, projection, tail.events, begins=begins)
+        if tail.complete:
+            return
+        begins = False
+        tail = store.read_tail(session_id, tail.mark, BUILD_BYTES)
+        if not tail.appended:
+            # The log was replaced while it was read: what was built of it is void.
+            projection = SessionProjection(tail.snapshot.header, extract)
+            begins = True
+
+
+def _appended(
+    store: SessionStore,
+    session_id: str,
+    continuation: Continuation,
+    warm: SessionProjection | None,
+    extract: Extract,
+) -> SessionSlice | None:
+    """The slice behind ``continuation``, or ``None`` where the log must be built anew."""
+    tail = store.read_tail(session_id, continuation.mark, TAIL_BYTES)
+    if not tail.appended or not tail.complete:
+        return None
+    projection = warm
+    if projection is None:
+        projection = _caught_up(store, tail.snapshot.header, continuation, extract)
+        if projection is None:
+            return None
+    return _slice(tail, projection, tail.events, begins=False)
+
+
+def _caught_up(
+    store: SessionStore, header: SessionHeader, continuation: Continuation, extract: Extract
+) -> SessionProjection | None:
+    """The fold at ``continuation``, from its checkpoint and the events between the two."""
+    checkpoint = continuation.checkpoint
+    projection = SessionProjection.decode(header, checkpoint.state, extract)
+    mark = checkpoint.mark
+    while projection.next_seq < continuation.next_seq:
+        if mark is None:
+            return None
+        between = store.read_tail(header.id, mark, BUILD_BYTES)
+        if not between.appended:
+            return None
+        for event in between.events[: continuation.next_seq - projection.next_seq]:
+            projection.advance(event)
+        if between.complete:
+            break
+        mark = between.mark
+    return projection if projection.next_seq == continuation.next_seq else None
+
+
+def _slice(
+    tail: Tail, projection: SessionProjection, events: tuple[Event, ...], *, begins: bool
+) -> SessionSlice:
+    first = projection.next_seq
+    folded = fold_events(projection, events)
+    if tail.complete:
+        projection.finish()
+    return SessionSlice(
+        snapshot=tail.snapshot,
+        begins=begins,
+        completes=tail.complete,
+        documents=folded.documents,
+        shadowed=tuple(seq for seq in folded.flips if seq < first),
+        projection=projection,
+        mark=tail.mark,
+        events=len(events),
+    )
+
+
+@frozen
+class Folded:
+    """What some events added to a fold."""
+
+    documents: tuple[Document, ...]
+    flips: dict[int, int]
+    """Each seq that left the surface, with the seq of the event that caused it."""
+    advances: tuple[Advance, ...]
+
+
+def fold_events(projection: SessionProjection, events: Iterable[Event]) -> Folded:
+    """Advance the fold by all of the events, or by none where one is refused.
+
+    A document that a later one of the events shadows is already marked so. Errors as in
+    ``SessionProjection.advance``.
+    """
+    documents: list[Document] = []
+    place: dict[int, int] = {}
+    flips: dict[int, int] = {}
+    advances: list[Advance] = []
+    try:
+        for event in events:
+            advance = projection.advance(event)
+            advances.append(advance)
+            if advance.document is not None:
+                place[event.seq] = len(documents)
+                documents.append(advance.document)
+            for seq in advance.shadowed:
+                flips[seq] = event.seq
+                if seq in place:
+                    shadowed = documents[place[seq]]
+                    documents[place[seq]] = replace(shadowed, surface=Surface.SHADOWED)
+    except SessionError:
+        retract_events(projection, advances)
+        raise
+    return Folded(tuple(documents), flips, tuple(advances))
+
+
+def retract_events(projection: SessionProjection, advances: Sequence[Advance]) -> None:
+    """Take back what ``fold_events`` did."""
+    for advance in reversed(advances):
+        projection.retract(advance)
+
+
+def closing_documents(projection: SessionProjection) -> tuple[Document, ...]:
+    """The documents of the in-memory closers of a log that ends inside a turn."""
+    closers = projection.closers()
+    if not closers:
+        return ()
+    folded = fold_events(projection, closers)
+    retract_events(projection, folded.advances)
+    return folded.documents
+
+
+def error_code(error: SessionError) -> ErrorCode:
+    """The query code of a failure to read or fold one stored log."""
+    match error:
+        case SurfaceError():
+            return ErrorCode.INVALID_SURFACE
+        case CorruptLog() | ReplayError():
+            return ErrorCode.CORRUPT_SESSION
+        case UnsupportedFormat() | InvalidJson():
+            return ErrorCode.PERSISTENCE_FAILED
+        case NotFound():
+            return ErrorCode.SESSION_NOT_FOUND
+        case _:
+            return ErrorCode.PERSISTENCE_FAILED
+
+
+def _skipped(snapshot: Snapshot, error: SessionError) -> Skipped:
+    return Skipped(
+        path=snapshot.header.id,
+        session_id=snapshot.header.id,
+        code=error_code(error),
+        message=str(error),
+        header=snapshot.header,
+    )

@@ -1,0 +1,168 @@
+"""Writing one log file: it appears whole or not at all, and grows by whole batches.
+
+A new log is written under a temporary name and linked to its own, header and first batch together.
+A batch that fails is cut off again; where even that fails, or a torn tail was found at opening,
+the cut is made before the next batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from attrs import define, field
+
+from ..messages.event import Event
+from ..messages.header import SessionHeader
+from .contract import AlreadyExists, StoreFailed
+from .files import Files, FileStat, OpenFile
+from .records import render_event, render_header
+
+_TEMPORARY_NAMES: Final = 1000
+"""Left-over temporary files that one directory may hold before nothing more is created in it."""
+
+
+@define(eq=False)
+class LogWriter:
+    """The end of a log file, known to the byte."""
+
+    _files: Files
+    root: str
+    project: str
+    segment: str
+    name: str
+    stat: FileStat | None
+    """The file as it was last seen or left; ``None`` where there is none yet."""
+    end: int
+    """Where the log ends; what the file holds behind it is torn."""
+    _cut_is_due: bool = field(init=False, default=False)
+    """Whether a failed batch may still stand behind the end."""
+
+    @property
+    def path(self) -> str:
+        """The log file."""
+        return f"{self._session_path}/{self.name}"
+
+    @property
+    def _project_path(self) -> str:
+        return f"{self.root}/{self.project}"
+
+    @property
+    def _session_path(self) -> str:
+        return f"{self._project_path}/{self.segment}"
+
+    @property
+    def place(self) -> str:
+        """How messages call the file."""
+        return f"{self.project}/{self.segment}/{self.name}"
+
+    def create(self, header: SessionHeader, events: tuple[Event, ...]) -> str:
+        """Write a new log durably and return its revision.
+
+        Raises:
+            AlreadyExists: the name was taken meanwhile.
+            StoreFailed: nothing of the log is stored.
+            ValueError: an event that cannot be written.
+        """
+        content = render_header(header) + b"".join(map(render_event, events))
+        try:
+            self._make_directories()
+            self.stat = self._publish(content)
+        except FileExistsError as error:
+            raise AlreadyExists(f"{self.place} exists already") from error
+        except OSError as error:
+            raise StoreFailed(f"{self.place} could not be created: {error}") from error
+        self.end = len(content)
+        return self.stat.revision
+
+    def append(self, events: tuple[Event, ...]) -> str:
+        """Write a batch durably and return the new revision.
+
+        Raises:
+            StoreFailed: nothing of the batch is part of the log; it may be tried again.
+            ValueError: an event that cannot be written.
+        """
+        content = b"".join(map(render_event, events))
+        try:
+            with self._files.open_appending(self.path) as file:
+                found = file.stat()
+                self._check_ours(found)
+                if found.size > self.end:
+                    self._cut(file)
+                self._append(file, content)
+                self.stat = file.stat()
+        except OSError as error:
+            raise StoreFailed(f"{self.place} could not be appended to: {error}") from error
+        self.end += len(content)
+        return self.stat.revision
+
+    def _check_ours(self, found: FileStat) -> None:
+        """Refuse a file that somebody else replaced or wrote to."""
+        known = self.stat
+        ours = known is not None and found.is_same_file(known)
+        if known is None or not ours or (found.size != known.size and not self._cut_is_due):
+            raise StoreFailed(f"{self.place} was changed by another writer since it was opened")
+
+    def _append(self, file: OpenFile, content: bytes) -> None:
+        try:
+            file.append(content)
+            file.sync()
+        except OSError as error:
+            self._cut_is_due = True
+            try:
+                self._cut(file)
+            except OSError as second:
+                raise StoreFailed(
+                    f"{self.place} could be neither appended to nor cut back to {self.end} bytes"
+                ) from ExceptionGroup("append and cut", [error, second])
+            raise
+
+    def _cut(self, file: OpenFile) -> None:
+        file.truncate(self.end)
+        file.sync()
+        self.stat = file.stat()
+        self._cut_is_due = False
+
+    def _make_directories(self) -> None:
+        """Make what is missing of root, project and session directory, each name durable."""
+        self._make_directory(self.root)
+        for parent, name in ((self.root, self.project), (self._project_path, self.segment)):
+            self._make_directory(f"{parent}/{name}")
+            # Also where it existed: whoever made it may have failed before this step.
+            self._files.sync_directory(parent)
+
+    def _make_directory(self, path: str) -> None:
+        parent = path.rpartition("/")[0] or "/"
+        try:
+            self._files.make_directory(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self._make_directory(parent)
+            self._files.make_directory(path)
+        self._files.sync_directory(parent)
+
+    def _publish(self, content: bytes) -> FileStat:
+        temporary, file = self._create_temporary()
+        try:
+            with file:
+                file.append(content)
+                file.sync()
+            self._files.link(temporary, self.path)
+        finally:
+            with suppress(OSError):
+                self._files.unlink(temporary)
+        try:
+            self._files.sync_directory(self._session_path)
+            return self._files.stat(self.path)
+        except OSError:
+            # Without this, trying again would find the name taken by its own first try.
+            self._files.unlink(self.path)
+            raise
+
+    def _create_temporary(self) -> tuple[str, OpenFile]:
+        for number in range(_TEMPORARY_NAMES):
+            path = f"{self.path}.{number:012x}.tmp"
+            with suppress(FileExistsError):
+                return path, self._files.create(path)
+        raise StoreFailed(f"{self.place}: {_TEMPORARY_NAMES} temporary files are in the way")

@@ -1,0 +1,148 @@
+"""Tokens: what the index keeps of a text, and how a query is cut the same way.
+
+The index stores ``indexed_form`` of each text, tokenized by FTS5's ``unicode61``; a query goes
+through the same two steps, so that it is always a phrase of whole tokens.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final
+
+import apsw
+
+from ..messages.config import Tokenizer
+
+MAX_INDEXED_CHARS: Final = 1_000_000
+"""Code points of one document that are searchable; the rest of a longer text is not."""
+
+TOKENIZER_VERSION: Final = 1
+"""Moves when ``indexed_form`` changes, so that older index files are rebuilt."""
+
+_UNSTORABLE = re.compile("[\0\ufdd0\ufdd1\ud800-\udfff]")
+
+# Scripts written without spaces between words, and the signs that occur inside their words.
+_CJK_RANGES = (
+    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c"
+    "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u3131-\u318e"
+    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\uac00-\ud7a3"
+    "\ud7b0-\ud7fb\uf900-\ufaff\uff66-\uffdc\U00016fe0-\U00018cff\U0001b000-\U0001b16f"
+    "\U00020000-\U000323af"
+)
+_CJK = re.compile(f"([{_CJK_RANGES}])")
+_NORMAL_PIECE = re.compile(f"[{_CJK_RANGES}]|[^{_CJK_RANGES}]+")
+# Nothing composes across the character before an ASCII character or an ideograph.
+_COMPOSED_PIECE = re.compile("(?s:.)[^\0-\x7f\u4e00-\u9fff]*")
+
+
+def storable(text: str) -> str:
+    """The text as the index keeps it: bounded, and free of what SQLite or a snippet cannot hold.
+
+    Each code point that cannot be stored becomes U+FFFD, so that offsets stay.
+    """
+    return _UNSTORABLE.sub("\ufffd", text[:MAX_INDEXED_CHARS])
+
+
+def indexed_form(text: str, tokenizer: Tokenizer) -> str:
+    """What FTS5 is given for a storable text."""
+    if tokenizer is Tokenizer.UNICODE61 or text.isascii():
+        return text
+    return _CJK.sub(r" \1 ", unicodedata.normalize("NFC", text))
+
+
+def tokenizer_identity(tokenizer: Tokenizer) -> str:
+    """What an index file must have been built with to be used; any difference rebuilds it."""
+    return f"{tokenizer.value}/{TOKENIZER_VERSION}/unicode-{unicodedata.unidata_version}"
+
+
+def phrase_tokens(connection: apsw.Connection, query: str, tokenizer: Tokenizer) -> list[str]:
+    """The folded tokens of a query; empty where it holds nothing that is indexed."""
+    cut = connection.fts5_tokenizer("unicode61", [])
+    form = indexed_form(query, tokenizer).encode()
+    return cut(  # type: ignore[return-value]  # without offsets and colocated tokens: plain strings
+        form, apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False
+    )
+
+
+def match_expression(query: str, tokenizer: Tokenizer) -> str:
+    """The FTS5 expression of a query: one literal phrase, whatever it holds."""
+    quoted = indexed_form(query, tokenizer).replace('"', '""')
+    return f'"{quoted}"'
+
+
+def overlaps_itself(tokens: list[str]) -> bool:
+    """Whether two occurrences of the phrase can share tokens, as ``a a`` does in ``a a a``."""
+    return any(tokens[shift:] == tokens[:-shift] for shift in range(1, len(tokens)))
+
+
+class MatchFinder:
+    """Finds where a phrase first stands in a text, in code points of the text itself."""
+
+    def __init__(self, query: str, tokens: list[str], tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._expression = match_expression(query, tokenizer)
+        self._ascii = _ascii_search(tokens)
+        self._probe: apsw.Connection | None = None
+
+    def find(self, text: str) -> tuple[int, int] | None:
+        """Start and end of the first match in a storable text, or ``None``."""
+        if text.isascii():
+            return self._ascii(text)
+        if self._tokenizer is Tokenizer.UNICODE61:
+            return self._highlighted(text)
+        return self._find_mapped(text)
+
+    def _find_mapped(self, text: str) -> tuple[int, int] | None:
+        found = self._highlighted(indexed_form(text, self._tokenizer))
+        return _origin(text, *found) if found else None
+
+    def _highlighted(self, form: str) -> tuple[int, int] | None:
+        if self._probe is None:
+            self._probe = apsw.Connection(":memory:")
+            self._probe.execute("CREATE VIRTUAL TABLE probe USING fts5(text, tokenize='unicode61')")
+        probe = self._probe
+        probe.execute("INSERT INTO probe(rowid, text) VALUES (1, ?)", (form,))
+        marked = probe.execute(
+            "SELECT highlight(probe, 0, '\ufdd0', '\ufdd1') FROM probe WHERE probe MATCH ?",
+            (self._expression,),
+        ).get
+        probe.execute("DELETE FROM probe")
+        if not isinstance(marked, str):
+            return None
+        start = marked.find("\ufdd0")
+        return (start, marked.find("\ufdd1") - 1) if start >= 0 else None
+
+
+def _ascii_search(tokens: list[str]) -> Callable[[str], tuple[int, int] | None]:
+    if not tokens or not all(token.isascii() for token in tokens):
+        return lambda _text: None
+    between = "[^0-9a-z]+"
+    body = between.join(re.escape(token) for token in tokens)
+    pattern = re.compile(f"(?<![0-9a-z]){body}(?![0-9a-z])", re.IGNORECASE | re.ASCII)
+
+    def search(text: str) -> tuple[int, int] | None:
+        found = pattern.search(text)
+        return found.span() if found else None
+
+    return search
+
+
+def _origin(text: str, start: int, end: int) -> tuple[int, int]:
+    """The range of ``text`` that became the range ``start`` to ``end`` of its ``cjk`` form.
+
+    Exact up to the pieces that normalization or spacing made longer or shorter.
+    """
+    pieces = _NORMAL_PIECE if unicodedata.is_normalized("NFC", text) else _COMPOSED_PIECE
+    position, first = 0, 0
+    for piece in pieces.finditer(text):
+        begin, stop = piece.span()
+        length = len(indexed_form(piece.group(), Tokenizer.CJK))
+        exact = length == stop - begin
+        if position <= start:
+            first = begin + start - position if exact else begin
+        position += length
+        if position >= end:
+            return first, stop - (position - end) if exact else stop
+    return first, len(text)

@@ -1,0 +1,201 @@
+"""What every runtime promises. Subclass ``RuntimeContract`` and say how to build one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import assert_checkpoints, wait_all_tasks_blocked
+
+from session_query.actors.runtime import Runtime
+
+
+class Interrupted(Exception):
+    """Work was broken off."""
+
+
+class Work(Protocol):
+    """Blocking work whose length the test decides."""
+
+    def do(self) -> str:
+        """Be at work until ``finish`` (return ``"done"``) or ``interrupt`` (``Interrupted``)."""
+
+    def finish(self) -> None:
+        """Let ``do`` return."""
+
+    def interrupt(self) -> None:
+        """Let ``do`` raise."""
+
+    async def begun(self) -> None:
+        """Wait until ``do`` is at work."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``do`` has returned or raised."""
+
+
+@define
+class Call:
+    """One call in a task of its own, which the test may cancel."""
+
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    left: trio.Event = field(factory=trio.Event)
+    value: str | None = None
+    error: BaseException | None = None
+
+    async def make(self, runtime: Runtime, work: Work, *, interruptible: bool) -> None:
+        interrupt = work.interrupt if interruptible else None
+        with self.scope:
+            try:
+                self.value = await runtime.call(work.do, interrupt=interrupt)
+            except BaseException as error:
+                self.error = error
+                raise
+            finally:
+                self.left.set()
+
+
+class RuntimeContract(ABC):
+    """The promises. A subclass is collected by pytest under a name that begins with ``Test``."""
+
+    @abstractmethod
+    def build(self) -> Runtime:
+        """A fresh runtime."""
+
+    @abstractmethod
+    def work(self) -> Work:
+        """Fresh work for it."""
+
+    async def test_a_call_returns_the_value_and_is_a_checkpoint(self) -> None:
+        with assert_checkpoints():
+            assert await self.build().call(divmod, 17, 5) == (3, 2)
+
+    async def test_a_call_raises_what_the_function_raises(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await self.build().call(divmod, 17, 0)
+
+    async def test_a_call_that_is_cancelled_before_it_starts_never_starts(self) -> None:
+        started: list[int] = []
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await self.build().call(started.append, 1)
+        assert scope.cancelled_caught
+        assert started == []
+
+    async def test_a_call_that_waits_for_its_limiter_is_withdrawn(self) -> None:
+        runtime, limiter, started = self.build(), trio.CapacityLimiter(1), list[int]()
+        async with limiter, trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                await runtime.call(started.append, 1, limiter=limiter)
+
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert started == []
+
+    async def test_a_call_holds_its_limiter_while_it_runs(self) -> None:
+        runtime, limiter, work = self.build(), trio.CapacityLimiter(1), self.work()
+
+        async def call() -> None:
+            await runtime.call(work.do, limiter=limiter)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            assert limiter.borrowed_tokens == 1
+            work.finish()
+        assert limiter.borrowed_tokens == 0
+
+    async def test_a_cancelled_call_is_interrupted_and_awaited(self) -> None:
+        runtime, work, call = self.build(), self.work(), Call()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: call.make(runtime, work, interruptible=True))
+            await work.begun()
+            call.scope.cancel()
+            await call.left.wait()
+            assert work.ended
+        assert isinstance(call.error, trio.Cancelled)
+        assert isinstance(call.error.__context__, Interrupted)
+
+    async def test_a_cancelled_call_without_interrupt_is_awaited_and_its_value_wins(self) -> None:
+        runtime, work, call = self.build(), self.work(), Call()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: call.make(runtime, work, interruptible=False))
+            await work.begun()
+            call.scope.cancel()
+            await some_steps()
+            assert not call.left.is_set()
+            work.finish()
+        assert call.value == "done"
+
+    async def test_calls_run_side_by_side(self) -> None:
+        runtime, first, second = self.build(), self.work(), self.work()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.call, first.do)
+            nursery.start_soon(runtime.call, second.do)
+            await first.begun()
+            await second.begun()
+            second.finish()
+            first.finish()
+
+    async def test_an_abandoned_call_is_left_at_once_and_cleaned_up_when_it_ends(self) -> None:
+        runtime, work, cleaned = self.build(), self.work(), list[bool]()
+
+        async def call() -> None:
+            await runtime.call_or_abandon(work.do, afterwards=lambda: cleaned.append(work.ended))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            nursery.cancel_scope.cancel()
+        assert not work.ended
+        assert not cleaned
+        work.finish()
+        await until(lambda: bool(cleaned))
+        assert cleaned == [True]
+
+    async def test_an_abandonable_call_that_is_awaited_is_not_cleaned_up(self) -> None:
+        runtime, cleaned = self.build(), list[int]()
+
+        def clean_up() -> None:
+            cleaned.append(1)
+
+        assert await runtime.call_or_abandon(divmod, 17, 5, afterwards=clean_up) == (3, 2)
+        with pytest.raises(ZeroDivisionError):
+            await runtime.call_or_abandon(divmod, 17, 0, afterwards=clean_up)
+        await some_steps()
+        assert not cleaned
+
+    async def test_an_abandonable_call_that_never_starts_is_cleaned_up_all_the_same(self) -> None:
+        runtime, steps = self.build(), list[str]()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await runtime.call_or_abandon(
+                steps.append, "started", afterwards=lambda: steps.append("cleaned up")
+            )
+        await until(lambda: bool(steps))
+        assert steps == ["cleaned up"]
+
+    async def test_ids_are_fresh(self) -> None:
+        runtime = self.build()
+        assert len({runtime.new_id() for _ in range(1000)}) == 1000
+
+    async def test_the_clock_is_in_whole_milliseconds(self) -> None:
+        assert type(self.build().now_ms()) is int
+
+
+async def some_steps() -> None:
+    """Let every other task take a few steps."""
+    for _ in range(20):
+        await trio.lowlevel.checkpoint()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Take steps until something that another thread brings about holds."""
+    while not holds():
+        await trio.lowlevel.checkpoint()
