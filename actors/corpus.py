@@ -12,7 +12,7 @@ from typing import TypeVar
 from attrs import define, frozen
 from trio.lowlevel import checkpoint
 
-from ..history.turns import interrupted_turn_closers
+from ..history.cold_read import checked_closers
 from ..messages.config import QueryConfig
 from ..messages.errors import ErrorCode, SessionError, SessionQueryError
 from ..messages.event import Event
@@ -168,9 +168,10 @@ def query_error(session_id: str, error: SessionError) -> SessionQueryError:
 
 
 def _closed(stored: StoredLog) -> LoadedLog:
-    events = stored.events + interrupted_turn_closers(stored.events)
+    header = stored.snapshot.header
+    events = stored.events + checked_closers(stored.events, header.version)
     return LoadedLog(
-        stored.snapshot.header,
+        header,
         stored.inherited_event_count,
         events,
         live=False,

@@ -12,17 +12,19 @@ END_SEED: Final = "session/end-seed"
 """The event that marks the end of events given at creation."""
 
 
-def event_of(draft: EventDraft, seq: int, time: int) -> Event:
-    """The event that ``draft`` becomes; whether it may stand in the log is for the fold to say.
+def event_of(draft: EventDraft, seq: int, time: int, version: int) -> Event:
+    """The event that ``draft`` becomes in a log of format ``version``.
+
+    Whether it may stand there is for the fold to say; this refuses what only a writer must not do.
 
     Raises:
-        ReplayError: a field is not of its declared type, or marks inherited events.
+        ReplayError: a field is not of its declared type, marks inherited events, or belongs to a
+            later format.
         InvalidJson: the payload is not lossless JSON.
     """
     _check_types(draft)
     raw = encode_lossless(draft.data)
-    if draft.type == END_SEED and isinstance(draft.data, dict) and "inherited" in draft.data:
-        raise ReplayError(f"{END_SEED}: only a fork may mark where inherited events end")
+    _check_writable(draft, version)
     sources = draft.source_event_seqs
     return Event(
         draft.type,
@@ -33,6 +35,14 @@ def event_of(draft: EventDraft, seq: int, time: int) -> Event:
         None if sources is None else tuple(sources),
         draft.ignorable,
     )
+
+
+def _check_writable(draft: EventDraft, version: int) -> None:
+    members = draft.data if isinstance(draft.data, dict) else {}
+    if draft.type == END_SEED and "inherited" in members:
+        raise ReplayError(f"{END_SEED}: only a fork may mark where inherited events end")
+    if draft.type == "assistant/message" and "stream" in members and version < 2:
+        raise ReplayError(f"{draft.type}: a log of format {version} holds no stream")
 
 
 def _check_types(draft: object) -> None:

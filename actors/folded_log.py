@@ -14,15 +14,13 @@ from ..messages.header import SessionHeader
 
 @define(eq=False)
 class FoldedLog:
-    """Events, their projection, and the flips of the surface, always of one length.
+    """Events and their projection, always of one length.
 
-    Both lists are append-only, so that views of their beginnings stay true.
+    The list is append-only, so that views of its beginning stay true.
     """
 
     projection: SessionProjection
     events: list[Event] = field(factory=list)
-    flips: list[tuple[int, int]] = field(factory=list)
-    """Pairs (seq of the event that caused it, seq of the node that left the surface)."""
 
     @classmethod
     def of(cls, header: SessionHeader, events: Iterable[Event] = ()) -> FoldedLog:
@@ -59,6 +57,4 @@ class FoldedLog:
 
     def add(self, advances: Sequence[Advance]) -> None:
         """Make folded events part of the log."""
-        for advance in advances:
-            self.events.append(advance.event)
-            self.flips.extend((advance.event.seq, seq) for seq in advance.shadowed)
+        self.events.extend(advance.event for advance in advances)

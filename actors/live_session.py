@@ -100,11 +100,6 @@ class LiveSession:
         return Prefix(self._log.events)
 
     @property
-    def flips(self) -> Sequence[tuple[int, int]]:
-        """Pairs (seq of the causing event, seq of the node that left the surface), as now."""
-        return Prefix(self._log.flips)
-
-    @property
     def surface(self) -> tuple[int, ...]:
         """The seqs of the current nodes in surface order; costs O(nodes)."""
         return tuple(self._log.projection.surface.nodes())
@@ -195,7 +190,7 @@ class LiveSession:
         def events() -> Iterator[Event]:
             nonlocal index
             for index, draft in enumerate(drafts):
-                yield event_of(draft, first + index, time)
+                yield event_of(draft, first + index, time, self.header.version)
 
         try:
             return self._log.fold(events())

@@ -172,7 +172,8 @@ class IndexReconciler:
                 passes.cancel_scope.cancel(reason="the reconciler has closed")
         finally:
             if self._lane is not None:
-                self._lane.index.close()
+                with trio.CancelScope(shield=True):
+                    await self._runtime.call(self._lane.index.close)
 
     async def open(self) -> WriterLane:
         """The lane of the index, which is opened where it is not open yet."""

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar, TypeVarTuple
 
 import trio
 from attrs import define, field, frozen
-from trio.lowlevel import checkpoint
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from ..history.fork import fork_length
 from ..history.replay import check_header
@@ -276,6 +276,7 @@ class Sessions:
         try:
             async with running(session):
                 try:
+                    await checkpoint_if_cancelled()  # a cancelled opening begins no block
                     yield session
                 finally:
                     session.close(self._config.close_timeout)

@@ -11,8 +11,8 @@ from ..history.cursor import encode_cursor
 from ..history.request import SearchRequest
 from ..messages.config import IndexConfig, QueryConfig
 from ..messages.errors import SessionQueryError
-from ..messages.records import Skipped
 from ..messages.header import SessionHeader
+from ..messages.records import Skipped
 from ..storage.index_scan import Found, scan
 from ..storage.index_view import Ranking, Reader
 from .mailbox import Mailbox, Request

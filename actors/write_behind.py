@@ -83,8 +83,8 @@ class WriteBehind:
         return self._window is not None
 
     def arm(self, nursery: trio.Nursery) -> None:
-        """Open a window, unless one is open or there is nothing to write."""
-        if self._window is None and self.pending:
+        """Open a window, unless one is open, nothing is to be written, or the drain will do it."""
+        if self._window is None and self.pending and self._deadline == math.inf:
             self._window = trio.CancelScope()
             nursery.start_soon(self._write_windows, self._window, name="write-behind")
 

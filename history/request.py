@@ -171,10 +171,10 @@ def _checked_limit(limit: object, config: IndexConfig) -> int:
 
 
 def _event_clauses(filters: Iterable[object], what: str) -> tuple[EventFilter, ...]:
-    clauses = tuple(filters) if isinstance(filters, Iterable) else filters
-    if isinstance(clauses, tuple) and any(isinstance(clause, Text) for clause in clauses):
+    clauses: tuple[EventFilter, ...] = checked(filters, (*_EVENT_CLAUSES, Text), what)
+    if any(isinstance(clause, Text) for clause in clauses):
         raise invalid_filter(f"{what}: a search takes no Text filter; put the words in the query")
-    return checked(filters if not isinstance(clauses, tuple) else clauses, _EVENT_CLAUSES, what)
+    return clauses
 
 
 def _check_budget(

@@ -36,23 +36,31 @@ def excerpt(text: str, match: tuple[int, int] | None, max_chars: int) -> Excerpt
     after = _folded_after(text, start, 2 * max_chars + 2)
     folded = before + after if before else after.lstrip(" ")
     at = len(before)
-    shown, cut_from, lead = _cut(folded, at, max_chars, more_before)
-    if match is None or not inside:
+    cut = _cut(folded, at, max_chars, more_before)
+    shown = cut.lead + folded[cut.start : cut.end] + cut.trail
+    last = min(at + len(inside), cut.end)
+    if match is None or not cut.start <= at < last:
         return Excerpt(shown, None)
-    offset = len(lead) - cut_from
-    visible = (at + offset, min(at + len(inside) + offset, len(shown)))
-    if visible[0] < len(lead) or visible[0] >= visible[1] or max_chars == 1:
-        return Excerpt(shown, None)
-    return Excerpt(shown, visible)
+    offset = len(cut.lead) - cut.start
+    return Excerpt(shown, (at + offset, last + offset))
 
 
-def _cut(folded: str, at: int, max_chars: int, more_before: bool) -> tuple[str, int, str]:
-    """The excerpt of ``folded``, the offset it begins at, and its lead."""
+@frozen
+class _Cut:
+    """Which part of a folded text is shown, and what stands for the rest."""
+
+    lead: str
+    start: int
+    end: int
+    trail: str
+
+
+def _cut(folded: str, at: int, max_chars: int, more_before: bool) -> _Cut:
     length = len(folded)
     if length <= max_chars and not more_before:
-        return folded, 0, ""
+        return _Cut("", 0, length, "")
     if max_chars == 1:
-        return ELLIPSIS, 0, ELLIPSIS
+        return _Cut(ELLIPSIS, length, length, "")
     at = min(at, length - 1)
     start = max(0, at - max_chars // 3)
     lead = ELLIPSIS if start > 0 else ""
@@ -62,12 +70,10 @@ def _cut(folded: str, at: int, max_chars: int, more_before: bool) -> tuple[str, 
         start, trail, content = at, "", max_chars - len(lead)
     elif at >= start + content:
         start = at - content + 1
-    end = min(length, start + content)
-    if end == length:
+    if start + content >= length:
         trail, content = "", max_chars - len(lead)
-        start = max(0, end - content)
-    end = min(length, start + content)
-    return lead + folded[start:end] + trail, start, lead
+        start = max(0, length - content)
+    return _Cut(lead, start, min(length, start + content), trail)
 
 
 def _folded_before(text: str, end: int, wanted: int) -> tuple[str, bool]:

@@ -6,7 +6,7 @@ which a reader appends in memory to a stored log that ends inside a turn (sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from attrs import frozen
@@ -69,19 +69,6 @@ def closers(state: OpenTurn, next_seq: int, last_time: int) -> tuple[Event, ...]
     reason: Json = {"turn": state.turn, "reason": {"kind": "interrupted"}}
     closing.append(Event("turn/end", seq, last_time, encode(reason)))
     return tuple(closing)
-
-
-def interrupted_turn_closers(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The closers of a whole log; none where it is balanced or empty.
-
-    Raises:
-        InvalidJson: the payload of an event that matters here is not JSON.
-    """
-    state, last = OpenTurn(), None
-    for last in events:
-        if last.type in _TRANSITIONS:
-            state = state.after(last, last.data)
-    return () if last is None else closers(state, last.seq + 1, last.time)
 
 
 def _interrupted_result(turn: int, call: PendingCall, seq: int, time: int) -> Event:

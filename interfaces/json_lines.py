@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 
-import msgspec
+from attrs import asdict
 
 from ..messages.event import Event, surface_op_to_json
 from ..messages.json import encode
@@ -19,13 +19,13 @@ def write_records(
 ) -> None:
     """Write each record as one object of its fields."""
     for record in records:
-        _write_line(encode(msgspec.to_builtins(record)))
+        _write_line(encode(asdict(record)))
 
 
 def write_window(window: EventWindow) -> None:
     """Write a window as one object; each event carries its decoded ``data``."""
     members = {
-        "header": encode(msgspec.to_builtins(window.header)),
+        "header": encode(asdict(window.header)),
         "inherited_event_count": encode(window.inherited_event_count),
         "target": _event(window.target),
         "events": b"[%b]" % b",".join(_event(event) for event in window.events),

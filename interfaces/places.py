@@ -27,7 +27,7 @@ def checked_store(given: str | None) -> str:
     if given is None:
         raise WrongUse(f"which store? Say --store DIR or set {STORE_VARIABLE}")
     if not given.strip() or "\0" in given:
-        raise WrongUse(f"--store {given!r} names no directory")
+        raise WrongUse(f"the store {given!r} names no folder; say --store DIR")
     try:
         with os.scandir(given):
             return given
@@ -60,11 +60,8 @@ def index_file(given: str | None, store: str, tokenizer: Tokenizer) -> str:
 
 def _cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):
-        return Path(base, "session-query")
-    try:
-        return Path.home() / ".cache" / "session-query"
-    except RuntimeError as error:
-        raise Unusable(
-            "there is no home directory to keep the index in; say --index FILE"
-        ) from error
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(base):
+        raise Unusable("there is no home directory to keep the index in; say --index FILE")
+    return Path(base, "session-query")

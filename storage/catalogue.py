@@ -42,7 +42,6 @@ class Stored:
     """A readable session and where it is."""
 
     log: LogFile
-    directory: str
     stat: FileStat
     snapshot: Snapshot
 
@@ -100,7 +99,7 @@ class Catalogue:
         snapshots: dict[str, Snapshot] = {}
         damaged: list[Damaged] = []
         places: dict[str, _Place] = {}
-        twice: defaultdict[str, list[_Place]] = defaultdict(list)
+        claims: defaultdict[str, list[Found]] = defaultdict(list)
         for project in self._look_at_projects(now_ns, damaged):
             damaged += project.flat
             for place in project.places.values():
@@ -108,14 +107,14 @@ class Catalogue:
                 if isinstance(found, Stored):
                     session_id = found.snapshot.header.id
                     if session_id in places:
-                        twice[session_id].append(place)
+                        claims[session_id].append(found)
                     else:
                         places[session_id] = place
                         snapshots[session_id] = found.snapshot
                 elif found is not None:
                     damaged.append(found.damaged)
-        for session_id, others in twice.items():
-            settled = self._settle([places[session_id], *others])
+        for session_id, others in claims.items():
+            settled = _settle([self._look(places[session_id], now_ns), *others])
             if isinstance(settled, Refusal):
                 del snapshots[session_id], places[session_id]
                 damaged.append(settled.damaged)
@@ -135,46 +134,21 @@ class Catalogue:
             if isinstance(found, Stored) and found.snapshot.header.id == session_id:
                 return found
         candidates = self._candidates(session_id, now_ns)
-        settled = self._settle(candidates)
+        settled = _settle([found for _, found in candidates])
         if isinstance(settled, Refusal):
             raise type(settled.error)(settled.damaged.message) from settled.error
         if settled is not None:
-            self._by_id[session_id] = next(
-                place for place in candidates if place.path == settled.directory
-            )
+            self._by_id[session_id] = next(place for place, found in candidates if found is settled)
         return settled
 
-    def _candidates(self, session_id: str, now_ns: int) -> list[_Place]:
-        """The places in every project where a session of this id would be, as far as they exist."""
+    def _candidates(self, session_id: str, now_ns: int) -> list[tuple[_Place, Found]]:
+        """The places, one a project, where a session of this id would be, and what they hold."""
         try:
             segment = encode_segment(session_id)
         except ValueError:
             return []
-        candidates = []
-        for project in self._project_names():
-            place = self._known_place(project, segment)
-            if self._look(place, now_ns) is not None:
-                candidates.append(place)
-        return candidates
-
-    def _settle(self, places: Iterable[_Place]) -> Found:
-        """What an id means that several directories claim."""
-        found = [place.look.found for place in places if place.look is not None]
-        stored = [one for one in found if isinstance(one, Stored)]
-        refusals = [one for one in found if isinstance(one, Refusal)]
-        if not stored:
-            return refusals[0] if refusals else None
-        first = stored[0]
-        if all(one.stat.is_same_file(first.stat) for one in stored):
-            return first
-        header = first.snapshot.header
-        where = " and ".join(one.log.name for one in stored)
-        return _refusal(
-            CorruptLog(f"session {header.id!r} is stored twice, in {where}"),
-            first.log.name,
-            header.id,
-            header=header,
-        )
+        places = [self._known_place(project, segment) for project in self._project_names()]
+        return [(place, self._look(place, now_ns)) for place in places]
 
     # --- directories
 
@@ -252,8 +226,8 @@ class Catalogue:
             stat, header = first_header(self.files, chosen)
             young = is_young(stat, now_ns)
             self._check_identity(place, chosen, stat, header)
-            snapshot = Snapshot(header, stat.revision, young, stat.size)
-            found: Found = Stored(chosen, place.path, stat, snapshot)
+            snapshot = Snapshot(header, stat.revision, young, stat.size, chosen.name)
+            found: Found = Stored(chosen, stat, snapshot)
         except StoreError as error:
             found = _refusal(
                 error,
@@ -281,7 +255,9 @@ class Catalogue:
             error: StoreError = CorruptLog(f"{where} exists both plain and compressed")
             return _refusal(error, where, session_id)
         if parsed.compressed:
-            error = UnsupportedLog(f"{where}: compressed logs need the zstd extra")
+            error = UnsupportedLog(
+                f"{where}: compressed logs need zstd, which this version does not read"
+            )
             return _refusal(error, where, session_id)
         return LogFile(f"{place.path}/{name}", where, parsed.version)
 
@@ -305,6 +281,21 @@ class Catalogue:
             f"{log.name} line 1: id {header.id!r} and cwd {header.cwd!r} belong to"
             f" {project}/{segment}"
         )
+
+
+def _settle(found: Iterable[Found]) -> Found:
+    """What an id means that several directories may hold."""
+    held = [one for one in found if one is not None]
+    stored = [one for one in held if isinstance(one, Stored)]
+    if not stored:
+        return held[0] if held else None
+    first = stored[0]
+    if all(one.stat.is_same_file(first.stat) for one in stored):
+        return first
+    header = first.snapshot.header
+    where = " and ".join(one.log.name for one in stored)
+    error = CorruptLog(f"session {header.id!r} is stored twice, in {where}")
+    return _refusal(error, first.log.name, header.id, header=header)
 
 
 def _failed(where: str, session_id: str | None, error: OSError) -> Refusal:

@@ -66,6 +66,8 @@ class Snapshot:
     provisional: bool = False
     """The log is so young that a further change might not show in the revision."""
     size_bytes: int | None = None
+    location: str = ""
+    """Where the session is stored, in the store's own terms; empty where a look does not tell."""
 
 
 @frozen

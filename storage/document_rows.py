@@ -8,8 +8,8 @@ stands in the body table.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import apsw
 from attrs import frozen
@@ -26,6 +26,9 @@ SURFACES: Final = (Surface.CURRENT, Surface.SHADOWED, Surface.LOG_ONLY)
 SURFACE_CODES: Final = {surface: code for code, surface in enumerate(SURFACES)}
 CURRENT: Final = SURFACE_CODES[Surface.CURRENT]
 SHADOWED: Final = SURFACE_CODES[Surface.SHADOWED]
+
+
+_DocRow: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 
 @frozen
@@ -75,23 +78,25 @@ def divided(
 
 
 class DocumentRows:
-    """The document tables of one schema of a connection: the file's, or the recent ones."""
+    """The document tables of one schema of a connection: the file's, or the recent ones.
+
+    Inserted rows gather until something needs them in the tables or ``write_gathered`` is called,
+    so that they go in by few statements, which hold no interpreter lock while they run.
+    """
 
     def __init__(self, connection: apsw.Connection, prefix: str, tokenizer: Tokenizer) -> None:
         self._db = connection
         self._doc, self._body, self._fts = f"{prefix}doc", f"{prefix}body", f"{prefix}fts"
         self._tokenizer = tokenizer
+        self._docs: list[_DocRow] = []
+        self._texts: list[str] = []
 
     def insert(self, session_no: int, rows: Sequence[Row]) -> None:
-        """Add rows; cheapest with rising ids."""
-        docs: list[tuple[int, int, int, int, int, int, int, int]] = []
-        bodies: list[tuple[int, str]] = []
-        forms: list[tuple[int, str]] = []
+        """Add rows; cheapest with ids that rise from call to call."""
         for row in rows:
             document = row.document
             text = storable(document.text)
-            surface = SURFACE_CODES[document.surface]
-            docs.append(
+            self._docs.append(
                 (
                     row.id,
                     session_no,
@@ -99,18 +104,38 @@ class DocumentRows:
                     document.time,
                     len(text),
                     row.type_code,
-                    surface,
+                    SURFACE_CODES[document.surface],
                     document.own,
                 )
             )
-            bodies.append((row.id, text))
-            forms.append((row.id, indexed_form(text, self._tokenizer)))
+            self._texts.append(text)
+
+    def write_gathered(self) -> None:
+        """Let the tables hold every row that was inserted."""
+        docs, texts = self._docs, self._texts
+        self.forget_gathered()
         self._db.executemany(f"INSERT INTO {self._doc} VALUES (?,?,?,?,?,?,?,?)", docs)
-        self._db.executemany(f"INSERT INTO {self._body} VALUES (?,?)", bodies)
-        self._db.executemany(f"INSERT INTO {self._fts}(rowid, text) VALUES (?,?)", forms)
+        for start, stop in _runs([doc[0] for doc in docs]):
+            self._insert_texts(docs[start][0], texts[start:stop])
+
+    def forget_gathered(self) -> None:
+        """Drop the rows that are not in the tables yet, as a transaction that fails does."""
+        self._docs, self._texts = [], []
+
+    def _insert_texts(self, first_id: int, texts: Sequence[str]) -> None:
+        """Add the texts of a run of ids. The rows of ``carray`` are numbered from 1."""
+        for table, column in ((self._body, tuple(texts)), (self._fts, self._forms(texts))):
+            self._db.execute(
+                f"INSERT INTO {table}(rowid, text) SELECT ? + rowid, value FROM carray(?)",
+                (first_id - 1, apsw.carray(column)),
+            )
+
+    def _forms(self, texts: Iterable[str]) -> tuple[str, ...]:
+        return tuple(indexed_form(text, self._tokenizer) for text in texts)
 
     def delete(self, extents: Iterable[Extent]) -> None:
         """Remove the rows of whole extents."""
+        self.write_gathered()
         for extent in extents:
             span = (extent.lo, extent.hi)
             texts = self._db.execute(
@@ -125,6 +150,7 @@ class DocumentRows:
 
     def first_from(self, extents: Sequence[Extent], seq: int) -> int | None:
         """The id of the first row whose seq is at least ``seq``, or ``None``."""
+        self.write_gathered()
         for extent in extents:
             if self._seq(extent.hi - 1) >= seq:
                 lo, hi = extent.lo, extent.hi - 1
@@ -160,6 +186,8 @@ class DocumentRows:
         Rows whose seq is in ``shadowed`` arrive shadowed, all other surface rows current.
         """
         extents = tuple(extents)
+        self.write_gathered()
+        target.write_gathered()
         for extent in extents:
             span = (extent.lo, extent.hi)
             rows = self._db.execute(
@@ -171,16 +199,23 @@ class DocumentRows:
                 (*row[:6], _settled(integer(row[2]), integer(row[6]), shadowed), row[7]) for row in rows
             ]
             texts = self._db.execute(
-                f"SELECT id, text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
+                f"SELECT text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
             ).fetchall()
-            forms = [(row, indexed_form(str(text), self._tokenizer)) for row, text in texts]
             self._db.executemany(f"INSERT INTO {target._doc} VALUES (?,?,?,?,?,?,?,?)", settled)
-            self._db.executemany(f"INSERT INTO {target._body} VALUES (?,?)", texts)
-            self._db.executemany(f"INSERT INTO {target._fts}(rowid, text) VALUES (?,?)", forms)
+            target._insert_texts(extent.lo, [str(text) for (text,) in texts])
         self.delete(extents)
 
     def _seq(self, row_id: int) -> int:
         return integer(self._db.execute(f"SELECT seq FROM {self._doc} WHERE id = ?", (row_id,)).get)
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The places at which runs of consecutive ids begin and end."""
+    start = 0
+    for stop in range(1, len(ids) + 1):
+        if stop == len(ids) or ids[stop] != ids[stop - 1] + 1:
+            yield start, stop
+            start = stop
 
 
 def _settled(seq: int, surface: int, shadowed: set[int]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Final
 
 import apsw
@@ -48,7 +47,7 @@ _MERGE_AFTER: Final = 128
 """Transactions that wrote full text, before the idle writer merges their segments."""
 
 _MERGE_PAGES: Final = 300
-_RECLAIM_DOCUMENTS: Final = 500
+_TIDY_DOCUMENTS: Final = 256
 _INTERRUPT_CHECK: Final = 10_000
 """SQLite instructions between two looks at whether a call was interrupted."""
 
@@ -175,11 +174,16 @@ class SearchIndex:
         for entry in self.live.entries.values():
             if entry.visible and self.live.movable(entry) >= movable_events:
                 with self._tables.transaction() as tx:
-                    self.live.move(tx, entry, SLICE_EVENTS)
+                    self.live.move(tx, entry, _TIDY_DOCUMENTS)
                 return True
+        if self.live.has_unwanted:
+            with self._tables.transaction() as tx:
+                self.live.reclaim(tx, _TIDY_DOCUMENTS)
+            return True
         if self._tables.unmerged > _MERGE_AFTER:
-            return self._tables.merge(_MERGE_PAGES) or True
-        return self._tables.reclaim(self._wanted_numbers(), _RECLAIM_DOCUMENTS)
+            self._tables.merge(_MERGE_PAGES)
+            return True
+        return self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS)
 
     def _wanted_numbers(self) -> frozenset[int]:
         return self.stored.building | {entry.no for entry in self.live.entries.values()}
@@ -221,7 +225,7 @@ class SearchIndex:
             if self.has_snapshots:
                 pinned = reader.pin()
                 assert pinned == self.generation, "a snapshot is pinned on the writer's lane"
-            target = self._target(request, epoch, store_bound)
+            target = self._target(request, epoch, store_bound, skipped)
             generation = target.generation if target is not None else str(self.generation)
             offset = _offset(request, instance, generation)
             view = View(
@@ -241,7 +245,9 @@ class SearchIndex:
         except apsw.Error as error:
             raise index_failed(f"the index could not be read: {error}") from error
 
-    def _target(self, request: SearchRequest, epoch: int, store_bound: bool) -> Target | None:
+    def _target(
+        self, request: SearchRequest, epoch: int, store_bound: bool, skipped: tuple[Skipped, ...]
+    ) -> Target | None:
         """The session of an event search, as the index has it."""
         session_id = request.session_id
         if session_id is None:
@@ -258,9 +264,12 @@ class SearchIndex:
             generation = f"persisted:{epoch}:{stored.state.generation}"
             header = decode_header(blob(raw))
             return Target(header, self._tables.extents(stored.no), (), generation)
-        unreadable = self.stored.unreadable.get(session_id) if store_bound else None
-        if unreadable is not None:
-            raise SessionQueryError(unreadable.skipped.code, unreadable.skipped.message)
+        if store_bound and session_id in self.stored.unreadable:
+            # A pass under way may know more than the last one that was completed.
+            skipped = (self.stored.unreadable[session_id].skipped, *skipped)
+        for left_out in skipped:
+            if left_out.session_id == session_id:
+                raise SessionQueryError(left_out.code, left_out.message)
         raise SessionQueryError(
             ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is neither live nor stored"
         )
@@ -298,7 +307,9 @@ class SearchIndex:
         for extent in view.target.recent:
             bindings = (phrase, extent.lo, extent.hi, *where.bindings, limit)
             arms.append(matches_of(self._db.execute(statement, bindings).fetchall()))
-        return list(islice(heapq.merge(*arms), limit)), all(len(arm) < limit for arm in arms)
+        matches = list(heapq.merge(*arms))
+        complete = len(matches) <= limit and all(len(arm) < limit for arm in arms)
+        return matches[:limit], complete
 
     def _recent(self, matches: Iterable[Match]) -> dict[int, IndexedDocument]:
         """Those of the matched documents that are not in the file."""

@@ -132,16 +132,17 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
     path = os.path.abspath(config.path)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     _create_private(path)
-    lock = _own(path)
-    connection: apsw.Connection | None = None
+    connection = apsw.Connection(path)
+    lock: int | None = None
     try:
-        connection = apsw.Connection(path)
+        # Before the lock, so that nothing of ours is left beside a file that is not ours.
         _refuse_foreign(connection, path)
+        lock = _own(path)
         return IndexFile(path, _prepared(connection, config), lock)
     except BaseException:
-        if connection is not None:
-            connection.close()
-        os.close(lock)
+        connection.close()
+        if lock is not None:
+            os.close(lock)
         raise
 
 

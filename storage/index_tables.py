@@ -106,10 +106,14 @@ class IndexTables:
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield tx
+                self.filed.write_gathered()
+                self.recent.write_gathered()
                 if tx.visible:
                     self._set_meta("generation", tx.generation)
                 self.db.execute("COMMIT")
             except BaseException:
+                self.filed.forget_gathered()
+                self.recent.forget_gathered()
                 if self.db.in_transaction:
                     self.db.execute("ROLLBACK")
                 for take_back in reversed(tx.on_failure):
@@ -295,14 +299,15 @@ class IndexTables:
             return True
         return False
 
-    def merge(self, pages: int) -> bool:
-        """Merge full-text segments a little; whether there is more to do."""
+    def merge(self, pages: int) -> None:
+        """Merge full-text segments a little; nothing is ``unmerged`` once there is no more to do."""
         before = self.db.total_changes()
-        self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (pages,))
-        if self.db.total_changes() - before >= 2:
-            return True
-        self.unmerged = 0
-        return False
+        with self.transaction():
+            for table in ("fts", "recent_fts"):
+                self.db.execute(f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)", (pages,))
+        # Each table counts one change for the statement itself.
+        if self.db.total_changes() - before <= 2:
+            self.unmerged = 0
 
     # -- inside -------------------------------------------------------------------------------
 

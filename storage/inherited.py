@@ -12,7 +12,9 @@ from .contract import CorruptLog
 
 
 def count_inherited(place: str, header: SessionHeader, events: Iterable[Event]) -> int:
-    """The inherited length of a whole log; ``place`` names it in messages.
+    """The inherited length of a whole log, 0 where it holds no events yet.
+
+    ``place`` names the log in messages.
 
     Raises:
         CorruptLog: header and markers disagree.
@@ -24,7 +26,8 @@ def count_inherited(place: str, header: SessionHeader, events: Iterable[Event]) 
             length += 1
             if event.type == "session/end-seed" and is_seed_marker(header, event, event.data):
                 marker = event.seq
-        check_seed_marked(header, marker)
+        if length:
+            check_seed_marked(header, marker)
     except (ReplayError, InvalidJson) as error:
         raise CorruptLog(f"{place}: {error}") from error
     return inherited_count(header, marker, length)

@@ -33,12 +33,15 @@ from .contract import (
     WriteHandle,
 )
 from .files import Files, OsFiles
+from .header_line import check_new
 from .inherited import count_inherited
 from .layout import encode_segment, log_name, project_name
 from .log_file import Mark, Piece, decode_mark, read_piece
 from .log_writer import LogWriter
-from .records import WRITABLE, check_new
 from .slices import check_batch, check_bounds
+
+WRITABLE: Final = frozenset({0, 1, 2})
+"""The formats that a log may be continued in."""
 
 _NAME_BYTES: Final = 255
 """The longest directory name of the usual file systems."""
@@ -198,6 +201,8 @@ class _Writer(_Reader, WriteHandle):
         piece = self._home._read(self.header.id, None, None)
         if piece.drops_records:
             raise CorruptLog(f"{piece.left_out}; writing would cut whole records off")
+        # Whoever resumes a session reads it next; the first append forgets this again.
+        self._events, self._piece = list(piece.events), piece
         self._log.stat, self._log.end = piece.stat, piece.mark.offset
         self._next_seq = piece.mark.next_seq
 
@@ -211,6 +216,7 @@ class _Writer(_Reader, WriteHandle):
         else:
             revision = self._log.append(events)
         self._next_seq += len(events)
+        self._events, self._piece = [], None
         return revision
 
     def flush(self) -> str:

@@ -131,6 +131,8 @@ class LiveArm:
         self._extract = extract
         self.entries: dict[str, LiveEntry] = {}
         self.overlay = LiveOverlay({}, frozenset(), frozenset())
+        self._unwanted: list[Extent] = []
+        """Recent documents of sessions that are gone, not shown any more."""
 
     # -- following live sessions --------------------------------------------------------------
 
@@ -162,7 +164,12 @@ class LiveArm:
             checkpoint = self._stored.checkpoint(session_id)
             if checkpoint is None:
                 return None
-            projection = SessionProjection.decode(source.header, checkpoint.state, self._extract)
+            try:
+                projection = SessionProjection.decode(
+                    source.header, checkpoint.state, self._extract
+                )
+            except ValueError:
+                return None
             fold_events(projection, source.events[projection.next_seq : state.next_seq])
         return projection
 
@@ -186,7 +193,7 @@ class LiveArm:
     def sync(self, tx: Transaction, snapshot: LiveSnapshot, limit: int) -> int:
         """Index up to ``limit`` further events of a live session; how many it took.
 
-        They show once the session has caught up with the snapshot.
+        A session shows from the sync on that first catches up with its snapshot.
         """
         entry = self.entries.get(snapshot.source.header.id) or self.attach(snapshot.source)
         tables, begin = self._tables, entry.indexed
@@ -206,7 +213,8 @@ class LiveArm:
             entry.flips.update(folded.flips)
 
         tx.after.append(remember)
-        if entry.indexed == len(snapshot.events):
+        # What a session that shows already has gained shows at once, caught up or not.
+        if entry.visible or entry.indexed == len(snapshot.events):
             self._show(tx, entry, snapshot.persisted)
             if any(seq < entry.filed for seq in folded.flips):
                 tx.after.append(self._renew_overlay)
@@ -317,10 +325,27 @@ class LiveArm:
 
         What the file held beside it, of another version of the session, shows again.
         """
-        self._tables.recent.delete(entry.extents)
         if entry.in_file:
             self._stored.bury(tx, entry.source.header.id)
         self._let_go(tx, entry)
+
+    def reclaim(self, tx: Transaction, limit: int) -> None:
+        """Delete up to ``limit`` recent documents that no session has any more."""
+        last = self._unwanted[-1]
+        part = Extent(max(last.lo, last.hi - limit), last.hi)
+        self._tables.recent.delete([part])
+
+        def remember() -> None:
+            self._unwanted.pop()
+            if part.lo > last.lo:
+                self._unwanted.append(Extent(last.lo, part.lo))
+
+        tx.after.append(remember)
+
+    @property
+    def has_unwanted(self) -> bool:
+        """Whether ``reclaim`` has something to do."""
+        return bool(self._unwanted)
 
     def _let_go(self, tx: Transaction, entry: LiveEntry) -> None:
         self._tables.db.execute("DELETE FROM recent_session WHERE no = ?", (entry.no,))
@@ -328,6 +353,7 @@ class LiveArm:
 
         def remember() -> None:
             del self.entries[entry.source.header.id]
+            self._unwanted.extend(entry.extents)
             self._tables.release_block(entry.no)
             self._renew_overlay()
 

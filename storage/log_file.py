@@ -16,14 +16,8 @@ from ..messages.event import Event
 from ..messages.header import SessionHeader
 from .contract import CorruptLog, Snapshot, StoreFailed, Tail, UnsupportedLog
 from .files import Files, FileStat, OpenFile
-from .records import (
-    RECORD_BYTES,
-    BadHeader,
-    ForeignHeader,
-    NotAHeader,
-    UnsupportedHeader,
-    read_header,
-)
+from .header_line import BadHeader, ForeignHeader, NotAHeader, UnsupportedHeader, read_header
+from .json_line import RECORD_BYTES
 from .scan import Scan
 
 PROVISIONAL_NS: Final = 20_000_000

@@ -147,7 +147,11 @@ def _caught_up(
 ) -> SessionProjection | None:
     """The fold at ``continuation``, from its checkpoint and the events between the two."""
     checkpoint = continuation.checkpoint
-    projection = SessionProjection.decode(header, checkpoint.state, extract)
+    try:
+        projection = SessionProjection.decode(header, checkpoint.state, extract)
+    except ValueError:
+        # Written by another version of this library: what was folded is folded again.
+        return None
     mark = checkpoint.mark
     while projection.next_seq < continuation.next_seq:
         if mark is None:
@@ -253,7 +257,7 @@ def error_code(error: SessionError) -> ErrorCode:
 
 def _skipped(snapshot: Snapshot, error: SessionError) -> Skipped:
     return Skipped(
-        path=snapshot.header.id,
+        path=snapshot.location or snapshot.header.id,
         session_id=snapshot.header.id,
         code=error_code(error),
         message=str(error),

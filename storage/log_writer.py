@@ -16,7 +16,8 @@ from ..messages.event import Event
 from ..messages.header import SessionHeader
 from .contract import AlreadyExists, StoreFailed
 from .files import Files, FileStat, OpenFile
-from .records import render_event, render_header
+from .header_line import render_header
+from .records import render_event
 
 _TEMPORARY_NAMES: Final = 1000
 """Left-over temporary files that one directory may hold before nothing more is created in it."""
@@ -36,7 +37,7 @@ class LogWriter:
     end: int
     """Where the log ends; what the file holds behind it is torn."""
     _cut_is_due: bool = field(init=False, default=False)
-    """Whether a failed batch may still stand behind the end."""
+    """Whether a cut was begun and not finished, so that the file may be longer than the log."""
 
     @property
     def path(self) -> str:
@@ -89,8 +90,7 @@ class LogWriter:
                 self._check_ours(found)
                 if found.size > self.end:
                     self._cut(file)
-                self._append(file, content)
-                self.stat = file.stat()
+                self.stat = self._append(file, content)
         except OSError as error:
             raise StoreFailed(f"{self.place} could not be appended to: {error}") from error
         self.end += len(content)
@@ -103,12 +103,12 @@ class LogWriter:
         if known is None or not ours or (found.size != known.size and not self._cut_is_due):
             raise StoreFailed(f"{self.place} was changed by another writer since it was opened")
 
-    def _append(self, file: OpenFile, content: bytes) -> None:
+    def _append(self, file: OpenFile, content: bytes) -> FileStat:
         try:
             file.append(content)
             file.sync()
+            return file.stat()
         except OSError as error:
-            self._cut_is_due = True
             try:
                 self._cut(file)
             except OSError as second:
@@ -118,6 +118,7 @@ class LogWriter:
             raise
 
     def _cut(self, file: OpenFile) -> None:
+        self._cut_is_due = True
         file.truncate(self.end)
         file.sync()
         self.stat = file.stat()

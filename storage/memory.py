@@ -26,8 +26,8 @@ from .contract import (
     Tail,
     WriteHandle,
 )
+from .header_line import check_new
 from .inherited import count_inherited
-from .records import check_new
 from .slices import check_batch, check_bounds
 
 

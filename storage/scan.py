@@ -17,7 +17,8 @@ from ..messages.event import Event
 from ..messages.header import FORMAT_VERSION, SessionHeader
 from ..messages.json import Json
 from .contract import CorruptLog, UnsupportedLog
-from .records import BadRecord, NotARecord, UnsupportedRecord, read_events, read_object
+from .json_line import NotARecord, UnsupportedRecord, read_object
+from .records import BadRecord, read_events
 
 _RECOVERY_TRIES = 64
 """Places in a bad line at which a whole record is looked for."""

@@ -17,6 +17,9 @@ from .log_slices import Checkpoint, Continuation, SessionSlice, Unreadable, clos
 WARM_PROJECTIONS: Final = 64
 """Stored sessions whose fold stays in memory for the next append."""
 
+WARM_NODES: Final = 200_000
+"""Surface nodes that these folds may have together; the newest fold stays in any case."""
+
 _STATE_LAG: Final = 64
 """Fewest events after which the stored state of a fold is written anew."""
 
@@ -234,10 +237,16 @@ class StoredArm:
             self.entries[session_id] = entry
             self._warm.pop(entry.no, None)
             self._warm[entry.no] = projection
-            while len(self._warm) > WARM_PROJECTIONS:
-                del self._warm[next(iter(self._warm))]
+            self._cool_down()
 
         tx.after.append(remember)
+
+    def _cool_down(self) -> None:
+        """Forget the oldest folds beyond what may stay in memory."""
+        nodes = sum(len(projection.surface) for projection in self._warm.values())
+        while len(self._warm) > WARM_PROJECTIONS or (nodes > WARM_NODES and len(self._warm) > 1):
+            oldest = next(iter(self._warm))
+            nodes -= len(self._warm.pop(oldest).surface)
 
     # -- what is left out ---------------------------------------------------------------------
 

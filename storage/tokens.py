@@ -33,8 +33,12 @@ _CJK_RANGES = (
 )
 _CJK = re.compile(f"([{_CJK_RANGES}])")
 _NORMAL_PIECE = re.compile(f"[{_CJK_RANGES}]|[^{_CJK_RANGES}]+")
-# Nothing composes across the character before an ASCII character or an ideograph.
-_COMPOSED_PIECE = re.compile("(?s:.)[^\0-\x7f\u4e00-\u9fff]*")
+# None of these characters combines or changes places with what stands before it.
+_PIECE_STARTS = (
+    "\0-\u02ff\u0370-\u0482\u2000-\u20cf\u2100-\u2cee\u3000-\u3029\u3030-\u3098\u309b-\ua66e"
+    "\uac00-\ud7a3\uff00-\uffff\U0001f000-\U0001ffff"
+)
+_COMPOSED_PIECE = re.compile(f"(?s:.)[^{_PIECE_STARTS}]*")
 
 
 def storable(text: str) -> str:
@@ -42,14 +46,18 @@ def storable(text: str) -> str:
 
     Each code point that cannot be stored becomes U+FFFD, so that offsets stay.
     """
-    return _UNSTORABLE.sub("\ufffd", text[:MAX_INDEXED_CHARS])
+    text = text[:MAX_INDEXED_CHARS]
+    if text.isascii() and "\0" not in text:
+        return text
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def indexed_form(text: str, tokenizer: Tokenizer) -> str:
     """What FTS5 is given for a storable text."""
     if tokenizer is Tokenizer.UNICODE61 or text.isascii():
         return text
-    return _CJK.sub(r" \1 ", unicodedata.normalize("NFC", text))
+    # As a substitution by r" \1 " would, without a call of Python for each match.
+    return " ".join(_CJK.split(unicodedata.normalize("NFC", text)))
 
 
 def tokenizer_identity(tokenizer: Tokenizer) -> str:

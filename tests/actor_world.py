@@ -59,7 +59,7 @@ class Hang:
         return self.over.wait if getattr(fn, "__name__", "") == self.operation else lasting(0)(fn)
 
 
-def message(text: str, **more: object) -> EventDraft:
+def message(text: str) -> EventDraft:
     """A user message at the end of the surface."""
     return EventDraft("user/message", user_data(text, text), surface_op="append")
 
@@ -105,18 +105,17 @@ def cancelled_everywhere(scenario: Callable[[], Awaitable[None]]) -> int:
     the scenario itself, in a ``finally``.
     """
     times = 0
-    while True:
-
-        async def main() -> bool:
-            with trio.CancelScope() as scope:
-                instrument = CancelAfterSteps(scope, trio.lowlevel.current_task(), times + 1)
-                trio.lowlevel.add_instrument(instrument)
-                try:
-                    await scenario()
-                finally:
-                    trio.lowlevel.remove_instrument(instrument)
-            return scope.cancelled_caught
-
-        if not trio.run(main, clock=MockClock(autojump_threshold=0)):
-            return times
+    while trio.run(_cancelled_after, scenario, times + 1, clock=MockClock(autojump_threshold=0)):
         times += 1
+    return times
+
+
+async def _cancelled_after(scenario: Callable[[], Awaitable[None]], steps: int) -> bool:
+    with trio.CancelScope() as scope:
+        instrument = CancelAfterSteps(scope, trio.lowlevel.current_task(), steps)
+        trio.lowlevel.add_instrument(instrument)
+        try:
+            await scenario()
+        finally:
+            trio.lowlevel.remove_instrument(instrument)
+    return scope.cancel_called

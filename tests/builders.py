@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from session_query.history.turns import OpenTurn, closers
 from session_query.messages.event import Event, Replace, SurfaceOp
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json, encode
@@ -140,3 +141,11 @@ class Log:
     def title(self, value: str) -> int:
         data: Json = {"title": value, "messageSeqs": [], "source": {"kind": "user"}}
         return self.add("session/title", data)
+
+
+def interrupted_turn_closers(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The closers of a whole log, whatever else is wrong with it."""
+    state, last = OpenTurn(), None
+    for last in events:
+        state = state.after(last, last.data)
+    return () if last is None else closers(state, last.seq + 1, last.time)

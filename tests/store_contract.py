@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from attrs import evolve
@@ -63,6 +64,20 @@ def tail_events(store: SessionStore, session_id: str, limit: int) -> tuple[Event
         tail = store.read_tail(session_id, tail.mark, limit)
         assert tail.appended
         events += tail.events
+    return tuple(events)
+
+
+def follow(store: SessionStore, count: int) -> tuple[Event, ...]:
+    """Read a growing session by its tails until it has ``count`` events."""
+    events: list[Event] = []
+    mark: bytes | None = None
+    while len(events) < count:
+        [seen] = store.sweep().snapshots
+        assert seen.header == header()
+        tail = store.read_tail("s", mark)
+        assert tail.appended or mark is None
+        events += tail.events
+        mark = tail.mark
     return tuple(events)
 
 
@@ -149,6 +164,16 @@ class StoreContract:
             writer.append(())
         assert store.stat("s") is None
         assert store.sweep().snapshots == ()
+
+    def test_a_seeded_session_can_be_read_before_its_seed_is_there(
+        self, store: SessionStore
+    ) -> None:
+        with store.create(header(seeded=True), inherited_event_count=2) as writer:
+            assert writer.read_log().events == ()
+            writer.flush()
+            assert writer.read_log().inherited_event_count == 0
+            writer.append(seeded_log())
+            assert writer.read_log().inherited_event_count == 2
 
     def test_a_flush_stores_a_session_without_events(self, store: SessionStore) -> None:
         with store.create(header()) as writer:
@@ -364,3 +389,13 @@ class StoreContract:
         store_session(store, turns(3), header("b"))
         tail = store.read_tail("b", store.read_tail("a", None).mark)
         assert (tail.events, tail.appended) == (turns(3), False)
+
+    def test_threads_may_look_and_read_while_another_writes(self, store: SessionStore) -> None:
+        events = turns(30)
+        with store.create(header()) as writer, ThreadPoolExecutor(3) as threads:
+            writer.append(events[:1])
+            readers = [threads.submit(follow, store, len(events)) for _ in range(3)]
+            for event in events[1:]:
+                writer.append((event,))
+            for reader in readers:
+                assert reader.result() == events

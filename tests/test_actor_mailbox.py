@@ -282,6 +282,17 @@ async def test_the_cancellation_of_the_block_leaves_it_bare() -> None:
             await trio.sleep_forever()
 
 
+async def test_a_mailbox_closes_with_its_server() -> None:
+    worker = Worker()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert worker.mailbox.closed
+    with pytest.raises(MailboxClosed):
+        await worker.mailbox.ask(Work(1))
+
+
 async def test_a_mailbox_that_closes_before_its_servers_begin_is_drained() -> None:
     worker = Worker(servers=4)
     async with running(worker):

@@ -59,14 +59,14 @@ async def test_a_log_is_folded_by_the_worker() -> None:
         assert await pool.project("a", length) == 1
 
 
-async def test_a_tail_is_folded_from_its_mark() -> None:
+async def test_a_visit_does_one_piece_of_reading_with_the_bound_store() -> None:
     store = store_of("a")
     async with pool_over(store) as pool:
-        mark = await pool.read_tail("a", None, lambda tail: tail.mark)
+        mark = await pool.visit(lambda bound: bound.read_tail("a", None).mark)
         with store.inner.open("a", "write") as writer:
             writer.append(log_of("first", "second")[1:])
-        seqs = await pool.read_tail("a", mark, lambda tail: [e.seq for e in tail.events])
-    assert seqs == [1]
+        tail = await pool.visit(lambda bound: bound.read_tail("a", mark))
+    assert [event.seq for event in tail.events] == [1]
 
 
 async def test_the_store_is_swept_and_looked_at() -> None:
@@ -83,6 +83,8 @@ async def test_without_a_store_the_corpus_is_empty() -> None:
         assert await pool.stat("a") is None
         with pytest.raises(NotFound, match="no store is mounted"):
             await pool.read_log("a")
+        with pytest.raises(NotFound, match="no store is mounted"):
+            await pool.visit(id)
 
 
 async def test_a_request_reads_the_store_that_is_bound_when_it_begins() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sqlite3
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def check(run: Run, status: int, *fragments: str) -> None:
         (["search", "", *STORE], "the query is blank"),
         (["search", " \t", *STORE], "the query is blank"),
         (["search", "x"], "Say --store DIR or set SESSION_QUERY_STORE"),
-        (["list", "--store", ""], "--store ''"),
+        (["list", "--store", ""], "the store '' names no folder"),
         (["search", "x", *STORE, "--index", " "], "--index ' '"),
         (["search", "x", *STORE, "--since", "2026-03-02"], "2026-03-02T09:14:00Z"),
         (["search", "x", *STORE, "--until", "2026-03-02T09:14:00"], "--until"),
@@ -98,8 +99,9 @@ def test_an_unknown_event_is_named(command_line: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"role":"user"', '"role":"nobody"'),
+        ('"type":"turn/start"', '"type" "turn/start"'),
         ('"type":"turn/start"', '"type":"turn/unheard-of"'),
+        ('"version":2', '"version":9'),
     ],
 )
 def test_a_session_that_cannot_be_read_fails_alone(
@@ -154,3 +156,15 @@ def test_a_cache_folder_that_cannot_be_made_is_named(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     check(command_line("search", "x", *STORE), 1, str(tmp_path / "file"), "another path")
+
+
+def test_without_a_home_directory_an_index_must_be_named(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_such_user(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_such_user)
+    check(command_line("search", "x", *STORE), 1, "--index FILE")

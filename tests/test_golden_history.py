@@ -8,13 +8,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from builders import interrupted_turn_closers
 
 from session_query.history.documents import search_documents, shadowed
 from session_query.history.fold import fold_surface
 from session_query.history.projection import SessionProjection
 from session_query.history.replay import validate_log
 from session_query.history.titles import fold_title
-from session_query.history.turns import interrupted_turn_closers
 from session_query.messages.event import Event, event_to_json
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json, decode, elements, member

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from builders import START, Log, header, tool_call
+from builders import START, Log, header, interrupted_turn_closers, tool_call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import logs
@@ -14,7 +14,6 @@ from session_query.history.fold import fold_surface
 from session_query.history.projection import Advance, SessionProjection
 from session_query.history.replay import check_restored
 from session_query.history.titles import fold_title
-from session_query.history.turns import interrupted_turn_closers
 from session_query.messages.errors import InvalidJson, ReplayError, SurfaceError, UnsupportedFormat
 from session_query.messages.event import Event
 from session_query.messages.json import Json, encode

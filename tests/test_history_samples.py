@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
+from builders import interrupted_turn_closers
 
 from session_query.history.documents import search_documents
 from session_query.history.fold import Replacement, fold_surface
 from session_query.history.projection import SessionProjection
 from session_query.history.replay import validate_log
 from session_query.history.titles import fold_title
-from session_query.history.turns import interrupted_turn_closers
 from session_query.messages.errors import ReplayError, SurfaceError, UnsupportedFormat
 from session_query.messages.event import Event
 from session_query.messages.header import SessionHeader

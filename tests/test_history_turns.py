@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from builders import START, Log, text, tool_call
+from builders import START, Log, interrupted_turn_closers, text, tool_call
 from hypothesis import given, settings
 from strategies import logs
 
 from session_query.history.replay import validate_log
-from session_query.history.turns import OpenTurn, PendingCall, interrupted_turn_closers
+from session_query.history.turns import OpenTurn, PendingCall
 from session_query.messages.event import Event
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json, member

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import interrupted_turn_closers
 
 from session_query.history.fold import fold_surface
 from session_query.history.replay import validate_log
 from session_query.history.titles import fold_title
-from session_query.history.turns import interrupted_turn_closers
 from session_query.storage.contract import StoredLog
 from session_query.storage.jsonl import JsonlStore
 

@@ -50,7 +50,7 @@ def test_there_is_one_command_to_try_it_and_one_to_check_it() -> None:
     assert check.startswith("python3 -m venv ") and check.endswith("scripts/check.py")
 
 
-@pytest.mark.parametrize(("command", "output"), commands())
+@pytest.mark.parametrize(("command", "output"), list(commands()))
 def test_a_command_prints_what_the_readme_shows(
     command: str,
     output: str,

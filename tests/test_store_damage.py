@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from builders import Log, user_data
-from hypothesis import given
+from builders import Log, text, user_data
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonl_files import BODY, row, session_line, write_log
 
@@ -14,8 +15,9 @@ from session_query.messages.event import Event
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json
 from session_query.storage.contract import CorruptLog, NotFound, StoredLog, UnsupportedLog
+from session_query.storage.json_line import RECORD_BYTES
 from session_query.storage.jsonl import JsonlStore
-from session_query.storage.records import RECORD_BYTES, render_event
+from session_query.storage.records import render_event
 from session_query.storage.scan import Scan
 
 END: Json = {"turn": 2, "reason": {"kind": "completed"}}
@@ -156,6 +158,67 @@ def test_a_tail_says_what_it_left_out_and_goes_on_when_that_is_gone(tmp_path: Pa
     assert ([event.seq for event in healed.events], healed.left_out) == ([3], None)
 
 
+_changes = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 3)),
+    st.tuples(st.just("cut"), st.integers(0, 400)),
+    st.tuples(st.just("rewrite"), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["damage", "tear", "end"]), st.just(0)),
+)
+
+
+@given(st.lists(_changes, max_size=8), st.integers(1, 300))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_following_a_log_by_its_tails_is_the_same_as_reading_it_afresh(
+    tmp_path: Path, changes: list[tuple[str, int]], limit: int
+) -> None:
+    path = write_log(tmp_path, [])
+    store = JsonlStore(tmp_path)
+    followed: list[Event] = []
+    mark: bytes | None = None
+    for number, change in enumerate(changes):
+        _change(path, change, number)
+        try:
+            afresh = JsonlStore(tmp_path).read_tail("s", None)
+        except CorruptLog:
+            with pytest.raises(CorruptLog):
+                mark = _follow(store, followed, mark, limit)
+            return
+        mark = _follow(store, followed, mark, limit)
+        assert tuple(followed) == afresh.events
+
+
+def _change(path: Path, change: tuple[str, int], number: int) -> None:
+    content = path.read_bytes()
+    lines = content.count(b"\n") - 1
+    match change:
+        case ("append", count):
+            rows = [row(lines + at, "demo/x", {"n": number}) for at in range(count)]
+            path.write_bytes(content + b"".join(line + b"\n" for line in rows))
+        case ("cut", size):
+            path.write_bytes(content[: max(len(content) - size, len(session_line()) + 1)])
+        case ("rewrite", count):
+            write_log(path.parents[2], [row(at, "demo/y", {"n": number}) for at in range(count)])
+        case ("end", _):
+            path.write_bytes(content + row(lines, "turn/end", END) + b"\n")
+        case ("damage", _):
+            path.write_bytes(content + b"damage\n")
+        case _:
+            path.write_bytes(content + b'{"type":')
+
+
+def _follow(
+    store: JsonlStore, followed: list[Event], mark: bytes | None, limit: int
+) -> bytes | None:
+    while True:
+        tail = store.read_tail("s", mark, limit)
+        if not tail.appended:
+            followed.clear()
+        followed += tail.events
+        mark = tail.mark
+        if tail.complete:
+            return mark
+
+
 # --- records that no torn write leaves
 
 
@@ -181,10 +244,8 @@ def test_a_record_beyond_this_version_makes_the_log_unsupported(
 
 
 def test_a_record_over_the_limit_makes_the_log_unsupported(tmp_path: Path) -> None:
-    path = write_log(tmp_path, [*BODY, b'{"type":"demo/x"'])
-    with path.open("r+b") as file:
-        start = file.seek(-1, 2)
-        file.truncate(start + RECORD_BYTES)
+    path = write_log(tmp_path, BODY, b'{"type":"demo/x"')
+    os.truncate(path, path.stat().st_size + RECORD_BYTES)
     assert len(read(tmp_path).events) == 3
     with path.open("ab") as file:
         file.write(b"\n")
@@ -213,12 +274,12 @@ def test_a_lone_surrogate_escape_is_kept_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_records_are_split_at_line_feeds_alone(tmp_path: Path) -> None:
-    text = "a\u2028b\u2029c\u0085d"
-    stored = row(3, "user/message", user_data(text), surfaceOp="append").replace(b"\\u", b"\\u")
+    quoted = "a\u2028b\u2029c\u0085d"
+    stored = row(3, "user/message", user_data(quoted), surfaceOp="append")
     assert "\u2028".encode() in stored
     events = read_rows(tmp_path, stored + b"\r", row(4, "demo/x", {}) + b"\r").events
     assert [event.seq for event in events] == [0, 1, 2, 3, 4]
-    assert events[3].data == user_data(text)
+    assert events[3].data == user_data(quoted)
 
 
 def test_invalid_utf_8_is_one_replacement_character_a_bad_byte(tmp_path: Path) -> None:
@@ -274,10 +335,15 @@ def test_a_packed_row_in_another_spelling_or_format_is_read_too(tmp_path: Path) 
 
 
 def test_shapes_of_format_0_are_read_in_their_modern_form(tmp_path: Path) -> None:
-    bare = {"content": [{"type": "text", "text": "hi"}], "source": {"kind": "user"}}
+    bare: Json = {"content": [text("hi")], "source": {"kind": "user"}}
     stored = row(3, "user/message", bare, surfaceOp="append")
     event = read_rows(tmp_path, stored, version=0).events[3]
-    assert event.data == {**bare, "id": "legacy-message:s:3", "role": "user"}
+    assert event.data == {
+        "content": [text("hi")],
+        "source": {"kind": "user"},
+        "id": "legacy-message:s:3",
+        "role": "user",
+    }
     event = read_rows(tmp_path / "new", stored, version=2).events[3]
     assert event.data == bare
 
@@ -285,8 +351,9 @@ def test_shapes_of_format_0_are_read_in_their_modern_form(tmp_path: Path) -> Non
 def test_an_old_result_that_replaces_another_keeps_its_identity_across_tails(
     tmp_path: Path,
 ) -> None:
-    result = {"turn": 1, "step": 1, "callId": "c", "content": [], "isError": False}
-    named = {"id": "m9", "role": "user", "content": [], "source": {"kind": "tool", "callId": "c"}}
+    result: Json = {"turn": 1, "step": 1, "callId": "c", "content": [], "isError": False}
+    source: Json = {"kind": "tool", "callId": "c"}
+    named: Json = {"id": "m9", "role": "user", "content": [], "source": source}
     rows = [
         row(3, "tool/result", {"turn": 1, "step": 1, "message": named}, surfaceOp="append"),
         row(4, "tool/result", result, surfaceOp={"op": "replace", "start": 3, "end": 3}),

@@ -199,6 +199,12 @@ def test_a_newer_format_is_unsupported_and_never_corrupt(
         store.open("s", "read")
 
 
+def test_a_newer_file_name_is_unsupported_whatever_its_header_says(tmp_path: Path) -> None:
+    write_log(tmp_path, BODY, name="session.v9.jsonl")
+    with pytest.raises(UnsupportedLog, match="format 9"):
+        JsonlStore(tmp_path).stat("s")
+
+
 def test_a_format_that_disagrees_with_the_file_name_is_corrupt(tmp_path: Path) -> None:
     write_log(tmp_path, BODY, name="session.v1.jsonl")
     with pytest.raises(CorruptLog, match="format 2, the file name format 1"):
@@ -262,6 +268,8 @@ def test_one_bad_session_never_hides_another(tmp_path: Path) -> None:
         ("--w--/flat.jsonl", "PERSISTENCE_FAILED", True),
         ("--w--/folder", "PERSISTENCE_FAILED", True),
     }
+    with pytest.raises(StoreFailed, match="--w--/folder cannot be read"):
+        JsonlStore(tmp_path).stat("folder")
 
 
 @pytest.mark.parametrize(
@@ -537,7 +545,11 @@ def test_a_log_that_is_cut_while_it_is_read_is_read_again(tmp_path: Path) -> Non
 def test_damage_that_is_seen_while_a_log_changes_is_not_believed(tmp_path: Path) -> None:
     path = write_log(tmp_path, [*BODY[:1], b"damage", row(9, "turn/end", {})])
     good = b"\n".join([session_line(), *BODY, b""])
-    files = MeddlingFiles(lambda: path.write_bytes(good), times=1, moment="close")
+
+    def heal() -> None:
+        path.write_bytes(good)
+
+    files = MeddlingFiles(heal, times=1, moment="close")
     assert len(JsonlStore(tmp_path, files=files).read_tail("s", None).events) == len(BODY)
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from strategies import logs
 
 from session_query.messages.event import Event, Replace
+from session_query.storage.json_line import NotARecord, UnsupportedRecord
 from session_query.storage.records import (
     BadRecord,
-    NotARecord,
-    UnsupportedRecord,
     expand_sources,
     pack_sources,
     read_events,
@@ -246,6 +245,9 @@ def test_citations_survive_packing(sources: list[int]) -> None:
     assert event.source_event_seqs == tuple(sources)
 
 
-def test_a_huge_range_is_refused_before_it_is_expanded() -> None:
-    with pytest.raises(NotARecord, match="cites"):
-        expand_sources([(0, 2**53 - 1)], 2**53 - 1 - 1)
+@pytest.mark.parametrize("items", [[(0, 2**53)], [(0, 2**53), (2**53, 0)], [7, (0, 10)]])
+def test_an_impossible_range_is_refused_before_it_is_expanded(
+    items: list[int | tuple[int, int]],
+) -> None:
+    with pytest.raises(NotARecord, match="impossible range"):
+        expand_sources(items, 11)

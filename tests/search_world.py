@@ -1,0 +1,621 @@
+"""A query service over a corpus that changes in every way, compared with the model of search.
+
+One world is one Trio run in virtual time without threads; steps are drawn from seeds of their own,
+so that any of them can be left out of a script.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Final, Generic, Literal, TypeVar, TypeVarTuple, overload
+
+import trio
+from attrs import define, evolve, field, frozen
+from inline_runtime import InlineRuntime
+from search_corpus import (
+    CWDS,
+    IDS,
+    PHRASES,
+    JsonlHand,
+    MemoryHand,
+    OutsideHand,
+    StoredSession,
+    Voice,
+    random_drafts,
+    random_events,
+    random_header,
+)
+from search_model import ModelSession, find_events, find_sessions
+
+from session_query.actors.composition import open_session_query
+from session_query.actors.live_session import LiveSession
+from session_query.actors.service import SessionQuery
+from session_query.messages.config import MEMORY, IndexConfig, Tokenizer
+from session_query.messages.errors import ErrorCode, LiveSessionError, SessionQueryError
+from session_query.messages.event import Event
+from session_query.messages.filters import (
+    AvailabilityIn,
+    CreatedAt,
+    Cwd,
+    EventFilter,
+    Ids,
+    Parent,
+    SeqRange,
+    SessionFilter,
+    SurfaceIn,
+    TimeRange,
+    TypeIn,
+)
+from session_query.messages.header import SessionHeader
+from session_query.messages.records import (
+    Availability,
+    EventSearchPage,
+    SessionSearchPage,
+    Surface,
+)
+from session_query.storage.contract import (
+    TAIL_BYTES,
+    ReadHandle,
+    SessionStore,
+    Snapshot,
+    StoredLog,
+    StoreFailed,
+    Sweep,
+    Tail,
+    WriteHandle,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+Page = SessionSearchPage | EventSearchPage
+
+MOST_LIVE: Final = 4
+
+
+@define(eq=False)
+class Line(SessionStore):
+    """The way of one service to its store; nothing is written once it is ``down``."""
+
+    inner: SessionStore
+    down: bool = False
+
+    def sweep(self) -> Sweep:
+        return self.inner.sweep()
+
+    def stat(self, session_id: str) -> Snapshot | None:
+        return self.inner.stat(session_id)
+
+    @overload
+    def open(self, session_id: str, access: Literal["read"]) -> ReadHandle: ...
+    @overload
+    def open(self, session_id: str, access: Literal["write"]) -> WriteHandle: ...
+    def open(self, session_id: str, access: Literal["read", "write"]) -> ReadHandle:
+        if access == "read":
+            return self.inner.open(session_id, "read")
+        return _LineWriter(self, self.inner.open(session_id, "write"))
+
+    def create(self, header: SessionHeader, inherited_event_count: int = 0) -> WriteHandle:
+        return _LineWriter(self, self.inner.create(header, inherited_event_count))
+
+    def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
+        return self.inner.read_tail(session_id, mark, limit)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+
+class _LineWriter(WriteHandle):
+    def __init__(self, line: Line, inner: WriteHandle) -> None:
+        self.header = inner.header
+        self._line = line
+        self._inner = inner
+
+    def read(self, offset: int = 0, length: int | None = None) -> tuple[Event, ...]:
+        return self._inner.read(offset, length)
+
+    def read_log(self) -> StoredLog:
+        return self._inner.read_log()
+
+    def append(self, events: tuple[Event, ...]) -> str:
+        self._check()
+        return self._inner.append(events)
+
+    def flush(self) -> str:
+        self._check()
+        return self._inner.flush()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _check(self) -> None:
+        if self._line.down:
+            raise StoreFailed("the line to the store is down")
+
+
+@define(eq=False)
+class MortalRuntime(InlineRuntime):
+    """Few different times, and a moment at which the process is taken to have died."""
+
+    clock: Random = field(factory=Random)
+    calls_to_live: int | None = None
+    die: Callable[[], None] = lambda: None
+
+    def now_ms(self) -> int:
+        return self.clock.randint(1, 3)
+
+    async def call(
+        self,
+        fn: Callable[[*Ts], R],
+        *args: *Ts,
+        interrupt: Callable[[], None] | None = None,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> R:
+        result = await super().call(fn, *args, interrupt=interrupt, limiter=limiter)
+        if self.calls_to_live is not None:
+            self.calls_to_live -= 1
+            if self.calls_to_live == 0:
+                self.die()
+        return result
+
+
+@define(eq=False)
+class Held(Generic[T]):
+    """A context manager that a task of its own stays inside until it is told to leave."""
+
+    value: T
+    _leave: trio.Event = field(factory=trio.Event)
+    _left: trio.Event = field(factory=trio.Event)
+
+    async def leave(self) -> None:
+        self._leave.set()
+        await self._left.wait()
+
+
+async def hold(nursery: trio.Nursery, manager: AbstractAsyncContextManager[T]) -> Held[T]:
+    """Enter ``manager`` in a task of its own; a live session may end without being stored."""
+
+    async def stay(*, task_status: trio.TaskStatus[Held[T]]) -> None:
+        held: Held[T] | None = None
+        try:
+            async with manager as value:
+                held = Held(value)
+                task_status.started(held)
+                await held._leave.wait()
+        except LiveSessionError:
+            if held is None:
+                raise
+        finally:
+            if held is not None:
+                held._left.set()
+
+    return await nursery.start(stay)
+
+
+@frozen
+class Question:
+    """A search without its cursor; of sessions where there is no ``session_id``."""
+
+    session_id: str | None
+    query: str
+    session_filters: tuple[SessionFilter, ...]
+    event_filters: tuple[EventFilter, ...]
+    limit: int
+
+
+@frozen
+class Bookmark:
+    """A cursor that was given for a page of a question."""
+
+    question: Question
+    cursor: str
+    offset: int
+
+
+@define(eq=False)
+class SearchWorld:
+    """The service, its store, and what is live."""
+
+    nursery: trio.Nursery
+    directory: Path
+    hand: OutsideHand
+    config: IndexConfig
+    voice: Voice
+    steps: int = 0
+    searches: int = 0
+    bound: bool = True
+    lives: dict[str, Held[LiveSession]] = field(factory=dict)
+    bookmarks: list[Bookmark] = field(factory=list)
+    line: Line = field(init=False)
+    runtime: MortalRuntime = field(init=False)
+    service: Held[SessionQuery] = field(init=False)
+
+    @property
+    def query(self) -> SessionQuery:
+        return self.service.value
+
+    # -- the service --------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Start a service on the index of the configuration."""
+        self.line, self.bound = Line(self.hand.store), True
+        self.runtime = MortalRuntime(clock=Random(self.steps))
+        self.bookmarks = []
+        manager = open_session_query(store=self.line, index=self.config, runtime=self.runtime)
+        self.service = await hold(self.nursery, manager)
+
+    async def end(self) -> None:
+        """End the service and everything that is live."""
+        for live in [*self.lives.values()]:
+            await live.leave()
+        self.lives = {}
+        await self.service.leave()
+
+    async def step(self, kind: str, seed: int) -> None:
+        """One step of a script; one that is not possible now does nothing."""
+        self.steps += 1
+        rng = Random(f"{kind} {seed}")
+        steps: dict[str, Callable[[Random], Awaitable[None]]] = {
+            "search": self._search,
+            "create": self._create,
+            "resume": self._resume,
+            "fork": self._fork,
+            "commit": self._commit,
+            "flush": self._flush,
+            "close": self._close,
+            "wait": self._wait,
+            "outside": self._outside,
+            "fail": self._fail,
+            "mount": self._mount,
+            "restart": self._restart,
+            "die": self._die,
+            "cancel": self._cancel,
+        }
+        await steps[kind](rng)
+        if rng.random() < 0.7:
+            await self.check(rng)
+
+    async def _search(self, rng: Random) -> None:
+        await self.check(rng)
+
+    async def _create(self, rng: Random) -> None:
+        session_id = rng.choice(IDS)
+        if session_id in self.lives or len(self.lives) >= MOST_LIVE:
+            return
+        stored = self.hand.sessions().get(session_id)
+        header = stored.header if stored is not None else random_header(rng, session_id)
+        durable = stored is None and rng.random() < 0.9
+        if header.is_seeded:
+            return
+        manager = self.query.sessions.create(
+            id=session_id,
+            created_at=header.created_at,
+            cwd=header.cwd,
+            parent=header.parent_session,
+            durable=durable,
+        )
+        self.lives[session_id] = await hold(self.nursery, manager)
+        await self._say(self.lives[session_id].value, rng)
+
+    async def _resume(self, rng: Random) -> None:
+        cold = self._cold()
+        readable = [each for each in sorted(cold) if cold[each].readable]
+        if readable and self.bound and len(self.lives) < MOST_LIVE:
+            session_id = rng.choice(readable)
+            manager = self.query.sessions.resume(session_id)
+            self.lives[session_id] = await hold(self.nursery, manager)
+            await self._say(self.lives[session_id].value, rng)
+
+    async def _fork(self, rng: Random) -> None:
+        taken = {*self.lives, *self.hand.sessions()}
+        free = [session_id for session_id in IDS if session_id not in taken]
+        if self.lives and free and len(self.lives) < MOST_LIVE:
+            source = self.lives[rng.choice(sorted(self.lives))].value
+            new_id = rng.choice(free)
+            boundary = rng.choice([None, *range(source.length)])
+            manager = self.query.sessions.fork(source, boundary, new_id=new_id)
+            with suppress(LiveSessionError):  # a turn is open at the boundary
+                self.lives[new_id] = await hold(self.nursery, manager)
+
+    async def _commit(self, rng: Random) -> None:
+        if self.lives:
+            for _ in range(rng.randint(1, 3)):
+                await self._say(self.lives[rng.choice(sorted(self.lives))].value, rng)
+
+    async def _say(self, live: LiveSession, rng: Random) -> None:
+        await live.commit(*random_drafts(rng, self.voice, live.events, rng.randint(0, 4)))
+
+    async def _flush(self, rng: Random) -> None:
+        if self.lives:
+            with suppress(LiveSessionError):  # the line may be down
+                await self.lives[rng.choice(sorted(self.lives))].value.flush()
+
+    async def _close(self, rng: Random) -> None:
+        if self.lives:
+            await self.lives.pop(rng.choice(sorted(self.lives))).leave()
+
+    async def _wait(self, rng: Random) -> None:
+        await trio.sleep(rng.choice([0, 0.1, 1]))
+
+    async def _outside(self, rng: Random) -> None:
+        """Somebody else changes the store."""
+        session_id = rng.choice(IDS)
+        live = self.lives.get(session_id)
+        if live is not None and (live.value.durable or live.value.header.is_seeded):
+            return
+        stored = self.hand.sessions().get(session_id)
+        count = rng.randint(1, 5)
+        if stored is None or not stored.readable or rng.random() < 0.3:
+            header = random_header(rng, session_id) if live is None else live.value.header
+            kept = stored.events if stored is not None and rng.random() < 0.5 else ()
+            if header.is_seeded or (stored is not None and stored.header.is_seeded):
+                kept = ()
+            added = random_events(rng, self.voice, kept, count)
+            self.hand.write(header, (*kept, *added))
+        elif rng.random() < 0.7:
+            self.hand.append(session_id, rng, self.voice, count)
+        elif rng.random() < 0.5:
+            self.hand.damage(session_id)
+        else:
+            self.hand.delete(session_id)
+
+    async def _fail(self, _rng: Random) -> None:
+        """The line to the store breaks, or is mended."""
+        self.line.down = not self.line.down
+
+    async def _mount(self, _rng: Random) -> None:
+        """The store is taken away, or given back."""
+        binding = self.query.sessions._binding
+        if self.bound:
+            binding.unmount()
+        else:
+            binding.mount(self.line)
+        self.bound = not self.bound
+
+    async def _restart(self, _rng: Random) -> None:
+        await self.end()
+        await self.begin()
+
+    async def _die(self, rng: Random) -> None:
+        """The process ends at some moment of a search; a new one finds the files of that moment."""
+        after = self.config
+
+        def freeze() -> None:
+            nonlocal after
+            if after is self.config:
+                self.line.down = True
+                after = self._copied()
+
+        self.runtime.die, self.runtime.calls_to_live = freeze, rng.randint(1, 12)
+        with suppress(SessionQueryError):
+            await self.query.search_sessions("a")
+        if rng.random() < 0.5:
+            await trio.testing.wait_all_tasks_blocked()
+        freeze()
+        await self.end()
+        self.config = after
+        await self.begin()
+
+    def _copied(self) -> IndexConfig:
+        """The index as it stands in its files now."""
+        if self.config.path == MEMORY:
+            return evolve(self.config)
+        copy = self.directory / f"index-{self.steps}.db"
+        for suffix in ("", "-wal", "-journal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{self.config.path}{suffix}", f"{copy}{suffix}")
+        return evolve(self.config, path=str(copy))
+
+    async def _cancel(self, rng: Random) -> None:
+        """A search whose caller leaves somewhere on the way."""
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_after, scope, rng.randint(1, 40))
+                await self.query.search_sessions(rng.choice(PHRASES))
+                scope.cancel()
+
+    # -- what must be found -------------------------------------------------------------------
+
+    def _cold(self) -> dict[str, StoredSession]:
+        """What is stored and not live."""
+        stored = self.hand.sessions()
+        return {each: stored[each] for each in stored if each not in self.lives}
+
+    def corpus(self) -> dict[str, ModelSession]:
+        """Every session that can be found."""
+        listed = self.hand.sessions().keys() if self.bound else set()
+        cold = self._cold() if self.bound else {}
+        found = {
+            session_id: ModelSession(session.header, session.events, False, True)
+            for session_id, session in cold.items()
+            if session.readable
+        }
+        for session_id, held in self.lives.items():
+            live = held.value
+            events = tuple(live.events)
+            found[session_id] = ModelSession(live.header, events, True, session_id in listed)
+        return found
+
+    async def check(self, rng: Random) -> None:
+        """A few searches, all of their pages, and old cursors."""
+        if rng.random() < 0.5:
+            await trio.testing.wait_all_tasks_blocked()
+        corpus = self.corpus()
+        bookmarks, self.bookmarks = self.bookmarks, []
+        for bookmark in bookmarks:
+            await self._check_bookmark(corpus, bookmark)
+        for _ in range(rng.randint(1, 3)):
+            await self._check_question(corpus, random_question(rng))
+
+    async def _check_question(self, corpus: dict[str, ModelSession], question: Question) -> None:
+        expected = self._expected(corpus, question)
+        if isinstance(expected, ErrorCode):
+            await self._check_refusal(question, expected)
+            return
+        offset, cursor = 0, None
+        while True:
+            page = await self._ask(question, cursor)
+            self._check_page(corpus, question, page, expected, offset)
+            offset, cursor = offset + question.limit, page.next_cursor
+            if cursor is None:
+                return
+            self.bookmarks.append(Bookmark(question, cursor, offset))
+
+    async def _check_refusal(self, question: Question, code: ErrorCode) -> None:
+        try:
+            await self._ask(question, None)
+        except SessionQueryError as error:
+            assert error.code == code, (question, error)
+        else:
+            raise AssertionError(f"{question} was answered, expected was {code}")
+
+    async def _check_bookmark(
+        self, corpus: dict[str, ModelSession], bookmark: Bookmark
+    ) -> None:
+        """An old cursor is refused or still gives the page that is right now."""
+        try:
+            page = await self._ask(bookmark.question, bookmark.cursor)
+        except SessionQueryError as error:
+            gone = (ErrorCode.STALE_CURSOR, ErrorCode.SESSION_NOT_FOUND)
+            assert error.code in (*gone, ErrorCode.INVALID_SURFACE), (bookmark, error)
+            return
+        expected = self._expected(corpus, bookmark.question)
+        assert isinstance(expected, list)
+        self._check_page(corpus, bookmark.question, page, expected, bookmark.offset)
+
+    def _check_page(
+        self,
+        corpus: dict[str, ModelSession],
+        question: Question,
+        page: Page,
+        expected: list[object],
+        offset: int,
+    ) -> None:
+        end = offset + question.limit
+        assert list(page.items) == expected[offset:end], question
+        assert (page.next_cursor is not None) == (len(expected) > end), (question, len(expected))
+        if isinstance(page, EventSearchPage):
+            assert question.session_id is not None
+            assert page.session == corpus[question.session_id].header
+        left_out = [skipped.session_id for skipped in page.skipped]
+        assert sorted(map(str, left_out)) == self._unreadable(), question
+
+    def _unreadable(self) -> list[str]:
+        cold = self._cold() if self.bound else {}
+        return sorted(session_id for session_id in cold if not cold[session_id].readable)
+
+    async def _ask(self, question: Question, cursor: str | None) -> Page:
+        self.searches += 1
+        if question.session_id is None:
+            return await self.query.search_sessions(
+                question.query,
+                session_filters=question.session_filters,
+                event_filters=question.event_filters,
+                limit=question.limit,
+                cursor=cursor,
+            )
+        return await self.query.search_events(
+            question.session_id,
+            question.query,
+            filters=question.event_filters,
+            limit=question.limit,
+            cursor=cursor,
+        )
+
+    def _expected(
+        self, corpus: dict[str, ModelSession], question: Question
+    ) -> list[object] | ErrorCode:
+        how = self.config.tokenizer, self.config.snippet_chars
+        if question.session_id is None:
+            sessions, events = question.session_filters, question.event_filters
+            return list(find_sessions(corpus.values(), question.query, sessions, events, *how))
+        if question.session_id in self._unreadable():
+            return ErrorCode.INVALID_SURFACE
+        if question.session_id not in corpus:
+            return ErrorCode.SESSION_NOT_FOUND
+        session = corpus[question.session_id]
+        return list(find_events(session, question.query, question.event_filters, *how))
+
+
+async def _cancel_after(scope: trio.CancelScope, checkpoints: int) -> None:
+    for _ in range(checkpoints):
+        await trio.lowlevel.checkpoint()
+    scope.cancel()
+
+
+def random_question(rng: Random) -> Question:
+    """A search of sessions or of the events of one, with up to three filters of each kind."""
+    session_id = rng.choice(IDS) if rng.random() < 0.5 else None
+    kinds = rng.choice([0, 0, 1, 1, 2, 3])
+    return Question(
+        session_id,
+        rng.choice(PHRASES),
+        tuple(_session_filter(rng) for _ in range(kinds)) if session_id is None else (),
+        tuple(_event_filter(rng) for _ in range(rng.choice([0, 0, 1, 2]))),
+        rng.choice([1, 1, 2, 3, 5, 20]),
+    )
+
+
+def _session_filter(rng: Random) -> SessionFilter:
+    match rng.randrange(5):
+        case 0:
+            return Ids(_some(rng, IDS))
+        case 1:
+            return Cwd(_some(rng, CWDS))
+        case 2:
+            return Parent(_some(rng, (None, *IDS)))
+        case 3:
+            return CreatedAt(*_range(rng, 3))
+        case _:
+            return AvailabilityIn(_some(rng, tuple(Availability)))
+
+
+def _event_filter(rng: Random) -> EventFilter:
+    match rng.randrange(5):
+        case 0:
+            return SeqRange(*_range(rng, 12))
+        case 1:
+            return TimeRange(*_range(rng, 3))
+        case 2:
+            types = ("user/message", "assistant/message", "tool/call", "tool/result", "no/such")
+            return TypeIn(_some(rng, types))
+        case _:
+            return SurfaceIn(_some(rng, tuple(Surface)))
+
+
+def _some(rng: Random, values: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(rng.choices(values, k=rng.choice([0, 1, 1, 2, 3, len(values)])))
+
+
+def _range(rng: Random, top: int) -> tuple[float | None, float | None]:
+    bounds = sorted((rng.randint(0, 2 * top) / 2, rng.randint(0, 2 * top) / 2))
+    return rng.choice([None, bounds[0]]), rng.choice([None, bounds[1]])
+
+
+@asynccontextmanager
+async def search_world(directory: Path, seed: int) -> AsyncIterator[SearchWorld]:
+    """A world with a service whose index, store and texts are drawn from ``seed``."""
+    rng = Random(f"world {seed}")
+    mode = rng.choice(["wal", "wal", "wal", "delete", "truncate", "persist", MEMORY])
+    jsonl = rng.random() < 0.2
+    voice = rng.choice([Voice(0, 2), Voice(1, 8), Voice(4, 9)])
+    config = IndexConfig(
+        path=MEMORY if mode == MEMORY else str(directory / "index.db"),
+        journal_mode="wal" if mode == MEMORY else mode,
+        open_at=rng.choice(["startup", "first-search"]),
+        snippet_chars=rng.choice([1, 2, 3, 5, 12, 240]),
+        tokenizer=rng.choice(list(Tokenizer)),
+    )
+    hand = JsonlHand(directory / "store") if jsonl else MemoryHand()
+    for session_id in rng.sample(IDS, rng.randint(0, len(IDS))):
+        header = random_header(rng, session_id)
+        hand.write(header, random_events(rng, voice, (), rng.randint(1, 12)))
+    async with trio.open_nursery() as nursery:
+        world = SearchWorld(nursery, directory, hand, config, voice)
+        await world.begin()
+        yield world
+        await world.end()

@@ -1,0 +1,277 @@
+"""What stands on the disk when writing succeeds, and when it fails at any step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from builders import header
+from jsonl_files import BODY, FailingFiles, row, session_line, write_log
+from store_contract import store_session, turns
+
+from session_query.messages.event import Event
+from session_query.messages.json import Json
+from session_query.storage.contract import (
+    AlreadyExists,
+    CorruptLog,
+    StoreFailed,
+    WriteHandle,
+)
+from session_query.storage.header_line import render_header
+from session_query.storage.jsonl import JsonlStore
+from session_query.storage.records import render_event
+
+LOG = Path("--work--") / "s" / "session.v2.jsonl"
+MOST_STEPS = 30
+"""More changing operations than any one call makes."""
+
+
+def logs_below(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+def content_of(events: tuple[Event, ...]) -> bytes:
+    return render_header(header()) + b"".join(map(render_event, events))
+
+
+# --- a new log
+
+
+def test_header_and_first_batch_appear_together(tmp_path: Path) -> None:
+    with JsonlStore(tmp_path / "root").create(header()) as writer:
+        assert not (tmp_path / "root").exists()
+        writer.append(turns(2))
+    assert logs_below(tmp_path / "root") == [tmp_path / "root" / LOG]
+    assert (tmp_path / "root" / LOG).read_bytes() == content_of(turns(2))
+
+
+def test_a_session_that_was_never_written_leaves_nothing(tmp_path: Path) -> None:
+    JsonlStore(tmp_path).create(header()).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("turn", range(1, MOST_STEPS))
+def test_a_log_whose_creation_fails_at_any_step_is_not_there_and_can_be_tried_again(
+    tmp_path: Path, turn: int
+) -> None:
+    files = FailingFiles(turn)
+    writer = JsonlStore(tmp_path / "root", files=files).create(header())
+    try:
+        writer.append(turns(2))
+    except StoreFailed as error:
+        assert isinstance(error.__cause__, OSError)
+        assert JsonlStore(tmp_path / "root").stat("s") is None
+        writer.append(turns(2))
+    files.turns = set()
+    writer.append(turns(3)[2:])
+    assert (tmp_path / "root" / LOG).read_bytes() == content_of(turns(3))
+
+
+def test_creating_a_log_takes_fewer_steps_than_are_made_to_fail(tmp_path: Path) -> None:
+    files = FailingFiles()
+    with JsonlStore(tmp_path / "a" / "b" / "root", files=files).create(header()) as writer:
+        writer.append(turns(2))
+    assert files.done < MOST_STEPS
+
+
+def test_a_log_that_another_process_created_meanwhile_is_never_overwritten(
+    tmp_path: Path,
+) -> None:
+    writer = JsonlStore(tmp_path).create(header())
+    store_session(JsonlStore(tmp_path), turns(1))
+    before = (tmp_path / LOG).read_bytes()
+    with pytest.raises(AlreadyExists):
+        writer.append(turns(2))
+    assert (tmp_path / LOG).read_bytes() == before
+    assert logs_below(tmp_path) == [tmp_path / LOG]
+
+
+def test_a_left_over_temporary_file_is_in_nobodys_way(tmp_path: Path) -> None:
+    stale = (tmp_path / LOG).with_name(f"{LOG.name}.000000000000.tmp")
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"half")
+    store_session(JsonlStore(tmp_path), turns(1))
+    assert stale.read_bytes() == b"half"
+    assert (tmp_path / LOG).read_bytes() == content_of(turns(1))
+
+
+# --- an append
+
+
+def test_committed_bytes_are_never_rewritten(tmp_path: Path) -> None:
+    content = b"\n".join([b"\xef\xbb\xbf" + session_line(zone=1) + b"\r", *BODY, b""])
+    path = write_log(tmp_path, [])
+    path.write_bytes(content)
+    inode = path.stat().st_ino
+    with JsonlStore(tmp_path).open("s", "write") as writer:
+        writer.append(turns(5)[3:])
+    assert path.read_bytes() == content + b"".join(map(render_event, turns(5)[3:]))
+    assert path.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("turn", range(1, 4))
+def test_a_batch_that_fails_at_any_step_is_cut_back_and_can_be_tried_again(
+    tmp_path: Path, turn: int
+) -> None:
+    files = FailingFiles()
+    writer = _written(tmp_path, files)
+    files.turns = {files.done + turn}
+    with pytest.raises(StoreFailed, match="could not be appended"):
+        writer.append(turns(4)[2:])
+    assert (tmp_path / LOG).read_bytes() == content_of(turns(2))
+    assert writer.read() == turns(2)
+    writer.append(turns(4)[2:])
+    assert (tmp_path / LOG).read_bytes() == content_of(turns(4))
+
+
+@pytest.mark.parametrize("second", [3, 4])
+def test_a_batch_that_could_not_be_cut_back_reports_both_and_is_cut_before_the_next(
+    tmp_path: Path, second: int
+) -> None:
+    files = FailingFiles()
+    writer = _written(tmp_path, files)
+    # Open, append (fails half done), cut, sync: the cut fails too.
+    files.turns = {files.done + 2, files.done + second}
+    with pytest.raises(StoreFailed, match="neither appended to nor cut") as caught:
+        writer.append(turns(4)[2:])
+    assert isinstance(caught.value.__cause__, ExceptionGroup)
+    assert len(caught.value.__cause__.exceptions) == 2
+    with JsonlStore(tmp_path).open("s", "read") as reader:
+        assert reader.read() in (turns(2), turns(3))
+    writer.append(turns(4)[2:])
+    assert (tmp_path / LOG).read_bytes() == content_of(turns(4))
+
+
+def test_a_payload_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    writer = _written(tmp_path, FailingFiles())
+    good, bad = turns(4)[2], Event("demo/x", 3, 1, b"{nonsense")
+    with pytest.raises(ValueError, match=r"event 3 \(demo/x\): data is not JSON"):
+        writer.append((good, bad))
+    assert (tmp_path / LOG).read_bytes() == content_of(turns(2))
+
+
+@pytest.mark.parametrize("change", ["append", "replace", "remove"])
+def test_a_file_that_somebody_else_changed_is_left_alone(tmp_path: Path, change: str) -> None:
+    writer = _written(tmp_path, FailingFiles())
+    path = tmp_path / LOG
+    match change:
+        case "append":
+            path.write_bytes(path.read_bytes() + render_event(turns(3)[2]))
+        case "replace":
+            copy = path.with_name("copy")
+            copy.write_bytes(path.read_bytes())
+            copy.replace(path)
+        case _:
+            path.unlink()
+    before = path.read_bytes() if path.exists() else None
+    with pytest.raises(StoreFailed):
+        writer.append(turns(4)[2:])
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_failures_of_a_flush_are_gathered_and_the_others_still_flushed(tmp_path: Path) -> None:
+    files = FailingFiles(1)
+    store = JsonlStore(tmp_path, files=files)
+    store.create(header("a"))
+    store.create(header("b"))
+    with pytest.raises(ExceptionGroup) as caught:
+        store.flush()
+    [failure] = caught.value.exceptions
+    assert isinstance(failure, StoreFailed)
+    assert [found.header.id for found in store.sweep().snapshots] == ["b"]
+    store.flush()
+    assert len(store.sweep().snapshots) == 2
+
+
+# --- a torn tail
+
+
+@pytest.mark.parametrize("tail", [b'{"type":"torn', b"{broken\n", b"\x00" * 99, b"\n\n42\nnull\n{"])
+def test_a_torn_tail_is_cut_before_the_first_append_and_not_before(
+    tmp_path: Path, tail: bytes
+) -> None:
+    path = write_log(tmp_path, BODY)
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    store = JsonlStore(tmp_path)
+    with store.open("s", "write") as writer:
+        assert len(writer.read()) == 3
+        before = store.stat("s")
+        writer.append(())
+        writer.flush()
+        assert path.read_bytes() == whole + tail
+        revision = writer.append(turns(5)[3:4])
+        assert before is not None
+        assert revision != before.revision
+    assert path.read_bytes() == whole + render_event(turns(5)[3])
+
+
+@pytest.mark.parametrize("turn", range(1, 6))
+def test_a_failing_cut_of_a_torn_tail_can_be_tried_again(tmp_path: Path, turn: int) -> None:
+    path = write_log(tmp_path, BODY)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"torn")
+    files = FailingFiles(turn)
+    with JsonlStore(tmp_path, files=files).open("s", "write") as writer:
+        with pytest.raises(StoreFailed):
+            writer.append(turns(4)[3:])
+        with JsonlStore(tmp_path).open("s", "read") as reader:
+            assert len(reader.read()) == 3
+        writer.append(turns(4)[3:])
+    assert path.read_bytes() == whole + render_event(turns(4)[3])
+
+
+@pytest.mark.parametrize("seq", [2, 7])
+def test_a_writer_that_would_cut_whole_records_refuses(tmp_path: Path, seq: int) -> None:
+    write_log(tmp_path, [*BODY, row(seq, "demo/x", {})])
+    store = JsonlStore(tmp_path)
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="cut whole records"):
+            store.open("s", "write")
+    with store.open("s", "read") as reader:
+        assert len(reader.read()) == 3
+
+
+# --- formats
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_log_is_continued_in_the_format_it_has(tmp_path: Path, version: int) -> None:
+    seeds: dict[str, Json] = {} if version == 2 else {"isSeeded": None}
+    name = "session.jsonl" if version == 0 else f"session.v{version}.jsonl"
+    path = write_log(tmp_path, BODY, name=name, header=session_line(version=version, **seeds))
+    before = path.read_bytes()
+    store = JsonlStore(tmp_path)
+    cited = Event("user/message", 3, 7, b'{"a":1e2}', "append", (0, 1, 2))
+    with store.open("s", "write") as writer:
+        writer.append((cited,))
+    assert path.read_bytes() == before + (
+        b'{"type":"user/message","seq":3,"time":7,"data":{"a":1e2},"surfaceOp":"append",'
+        b'"sourceEventSeqs":[[0,2]]}\n'
+    )
+    assert [found.name for found in path.parent.iterdir()] == [name]
+
+
+def test_a_new_header_is_written_in_the_key_order_of_the_reference(tmp_path: Path) -> None:
+    full = evolve(
+        header(),
+        parent_session="p",
+        is_seeded=True,
+        origin="subagent",
+        delegation_depth=2,
+        agent_preset="code",
+    )
+    with JsonlStore(tmp_path).create(full, 1) as writer:
+        writer.flush()
+    assert (tmp_path / LOG).read_bytes() == (
+        b'{"type":"session","version":2,"id":"s","createdAt":1760000000000,"cwd":"/work",'
+        b'"parentSession":"p","isSeeded":true,"origin":"subagent","delegationDepth":2,'
+        b'"agentPreset":"code"}\n'
+    )
+
+
+def _written(root: Path, files: FailingFiles) -> WriteHandle:
+    writer = JsonlStore(root, files=files).create(header())
+    writer.append(turns(2))
+    return writer
