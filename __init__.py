@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .actors.composition import open_session_query as open_session_query
     from .actors.live_session import LiveSession as LiveSession
+    from .actors.observations import Observation as Observation
     from .actors.service import SessionQuery as SessionQuery
     from .messages.config import IndexConfig as IndexConfig
     from .messages.config import QueryConfig as QueryConfig
@@ -42,13 +43,20 @@ if TYPE_CHECKING:
     from .messages.records import EventRecord as EventRecord
     from .messages.records import EventSearchHit as EventSearchHit
     from .messages.records import EventSearchPage as EventSearchPage
+    from .messages.records import EventTrace as EventTrace
     from .messages.records import EventWindow as EventWindow
+    from .messages.records import LineageNode as LineageNode
+    from .messages.records import LineageTrace as LineageTrace
+    from .messages.records import IndexStatus as IndexStatus
     from .messages.records import Progress as Progress
+    from .messages.records import Projected as Projected
+    from .messages.records import SearchDocument as SearchDocument
     from .messages.records import SessionListing as SessionListing
     from .messages.records import SessionLog as SessionLog
     from .messages.records import SessionRecord as SessionRecord
     from .messages.records import SessionSearchHit as SessionSearchHit
     from .messages.records import SessionSearchPage as SessionSearchPage
+    from .messages.records import SessionSurface as SessionSurface
     from .messages.records import SessionTitle as SessionTitle
     from .messages.records import Skipped as Skipped
     from .messages.records import Surface as Surface
@@ -60,6 +68,7 @@ if TYPE_CHECKING:
 _PUBLIC: Final = {
     "actors.composition": "open_session_query",
     "actors.live_session": "LiveSession",
+    "actors.observations": "Observation",
     "actors.service": "SessionQuery",
     "messages.config": "IndexConfig QueryConfig Tokenizer",
     "messages.errors": "ErrorCode LiveErrorCode LiveSessionError SessionError SessionQueryError",
@@ -67,9 +76,10 @@ _PUBLIC: Final = {
     "messages.filters": "AvailabilityIn CreatedAt Cwd EventFilter Ids Parent SeqRange SessionFilter"
     " SurfaceIn Text TimeRange TypeIn event_filter_from_json session_filter_from_json",
     "messages.header": "SessionHeader",
-    "messages.records": "Availability EventRecord EventSearchHit EventSearchPage EventWindow"
-    " Progress SessionListing SessionLog SessionRecord SessionSearchHit SessionSearchPage"
-    " SessionTitle Skipped Surface TitleResult",
+    "messages.records": "Availability EventRecord EventSearchHit EventSearchPage EventTrace"
+    " EventWindow IndexStatus LineageNode LineageTrace Progress Projected SearchDocument SessionListing"
+    " SessionLog SessionRecord SessionSearchHit SessionSearchPage SessionSurface SessionTitle"
+    " Skipped Surface TitleResult",
     "storage.contract": "SessionStore",
     "storage.jsonl": "JsonlStore",
     "storage.memory": "MemoryStore",

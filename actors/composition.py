@@ -43,7 +43,7 @@ async def open_session_query(
     index = index or IndexConfig(path=MEMORY, open_at="first-search")
     runtime = runtime or TrioRuntime()
     binding = StoreBinding(store)
-    sessions = Sessions(runtime, binding, config)
+    sessions = Sessions(runtime, binding, config, refused=index.shared)
     pool = LogReaderPool(binding, runtime, config.persisted_read_concurrency)
     corpus = Corpus(sessions, pool, config)
     async with running(pool):

@@ -7,35 +7,25 @@ it is read from the store is answered live all the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from attrs import define, frozen
+from attrs import define, field
 from trio.lowlevel import checkpoint
 
-from ..history.cold_read import checked_closers
 from ..messages.config import QueryConfig
 from ..messages.errors import ErrorCode, SessionError, SessionQueryError
-from ..messages.event import Event
-from ..messages.header import SessionHeader
 from ..messages.records import SessionListing, SessionRecord
-from ..storage.contract import SessionStore, Snapshot, StoredLog, StoreError, Sweep
+from ..storage.contract import SessionStore, Snapshot, StoreError, Sweep
 from ..storage.log_slices import error_code
 from .damage import refuse_damage, skipped_of, source_conflict
+from .loaded_log import LoadedLog, cold_log
+from .observations import Observation, restore
+from .prepared_logs import PreparedLogs
 from .reader_pool import LogReaderPool
 from .registry import Sessions
 
 R = TypeVar("R")
-
-
-@frozen
-class LoadedLog:
-    """A log as an exact read sees it: a stored one with its in-memory closers."""
-
-    header: SessionHeader
-    inherited_event_count: int
-    events: Sequence[Event]
-    live: bool
-    left_out: str | None = None
 
 
 @define(eq=False)
@@ -45,6 +35,10 @@ class Corpus:
     _sessions: Sessions
     _pool: LogReaderPool
     _config: QueryConfig
+    _prepared: PreparedLogs = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._prepared = PreparedLogs(self._pool, self._config.prepared_session_cache_size)
 
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
@@ -81,7 +75,7 @@ class Corpus:
         )
 
     async def project(self, session_id: str, fold: Callable[[LoadedLog], R]) -> R:
-        """``fold`` of one log, made beside the Trio thread where the log is a stored one.
+        """``fold`` of one log, made beside the Trio thread.
 
         Raises:
             SessionQueryError: ``SESSION_NOT_FOUND``, ``CORRUPT_SESSION``, ``PERSISTENCE_FAILED``,
@@ -90,34 +84,54 @@ class Corpus:
         await checkpoint()
         live = self._live(session_id)
         if live is not None:
-            return folded(session_id, fold, live)
+            return await self._folded(session_id, fold, live)
         try:
-            result = await self._pool.project(session_id, lambda stored: fold(_closed(stored)))
+            result = await self._prepared.project(session_id, fold)
         except SessionError as error:
             live = self._live(session_id)
             if live is None:
                 raise query_error(session_id, error) from error
-            return folded(session_id, fold, live)
+            return await self._folded(session_id, fold, live)
         live = self._live(session_id)
-        return result if live is None else folded(session_id, fold, live)
+        return result if live is None else await self._folded(session_id, fold, live)
+
+    async def observe(self, session_id: str) -> Observation:
+        """One exact state of a session; errors as in ``project``, damage of any kind included."""
+        await checkpoint()
+        while True:
+            live = self._live(session_id)
+            if live is not None:
+                return Observation(live)
+            try:
+                entry = await self._prepared.lease(session_id, restore)
+            except SessionError as error:
+                if self._live(session_id) is None:
+                    raise query_error(session_id, error) from error
+                continue
+            if self._live(session_id) is None:
+                keep = partial(self._prepared.retain, entry)
+                release = partial(self._prepared.release, entry)
+                return Observation(entry.log, entry.revision, keep, release)
+            self._prepared.release(entry)
 
     async def project_many(
         self, session_ids: Iterable[str], fold: Callable[[LoadedLog], R]
     ) -> dict[str, R | SessionQueryError]:
         """``fold`` of each log, or the error of that id alone, by first occurrence."""
         ids = dict.fromkeys(session_ids)
-        cold = [session_id for session_id in ids if self._live(session_id) is None]
+        begun = {session_id: self._live(session_id) for session_id in ids}
+        cold = [session_id for session_id, live in begun.items() if live is None]
         stored: dict[str, R | Exception] = {}
         if cold:
-            stored = await self._pool.project_many(cold, lambda stored: fold(_closed(stored)))
+            stored = await self._pool.project_many(cold, lambda stored: fold(cold_log(stored)))
         else:
             await checkpoint()
         results: dict[str, R | SessionQueryError] = {}
         for session_id in ids:
-            live = self._live(session_id)
+            live = begun[session_id] or self._live(session_id)
             try:
                 if live is not None:
-                    results[session_id] = folded(session_id, fold, live)
+                    results[session_id] = await self._folded(session_id, fold, live)
                     continue
                 outcome = stored[session_id]
                 if isinstance(outcome, SessionError):
@@ -139,6 +153,10 @@ class Corpus:
             return await self._pool.visit(lambda store: _stat_all(store, session_ids))
         except StoreError:
             return {}
+
+    async def _folded(self, session_id: str, fold: Callable[[LoadedLog], R], live: LoadedLog) -> R:
+        """``fold`` of a live log as of now; a long one would hold up the Trio thread."""
+        return await self._pool.runtime.call(folded, session_id, fold, live)
 
     def _live(self, session_id: str) -> LoadedLog | None:
         session = self._sessions.get(session_id)
@@ -165,18 +183,6 @@ def query_error(session_id: str, error: SessionError) -> SessionQueryError:
     if code is ErrorCode.SESSION_NOT_FOUND:
         return SessionQueryError(code, f"session {session_id!r} is neither live nor stored")
     return SessionQueryError(code, f"session {session_id!r}: {error}")
-
-
-def _closed(stored: StoredLog) -> LoadedLog:
-    header = stored.snapshot.header
-    events = stored.events + checked_closers(stored.events, header.version)
-    return LoadedLog(
-        header,
-        stored.inherited_event_count,
-        events,
-        live=False,
-        left_out=stored.left_out,
-    )
 
 
 def _stat_all(

@@ -9,28 +9,31 @@ cancels the pass and, where it has begun, awaits it. Finished slices stay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
 import trio
 from attrs import define, field, frozen
 
-from ..history.request import SearchRequest
-from ..messages.config import IndexConfig, QueryConfig
+from ..history.request import SearchRequest, in_stored_workspaces
+from ..messages.config import IndexConfig, QueryConfig, identity
 from ..messages.errors import SessionQueryError
-from ..messages.records import Progress, SessionTitle, Skipped
+from ..messages.records import IndexStatus, Progress, SessionTitle, Skipped
+from ..storage.contract import SessionStore
 from ..storage.index import SearchIndex
-from ..storage.index_view import Ranking, Reader, View
+from ..storage.index_file import IndexDamaged, index_failed
+from ..storage.index_view import Overtaken, Ranking, Reader, View
 from .binding import StoreBinding
 from .lane import WriterLane
 from .mailbox import Mailbox, Request
+from .news import GenerationNews
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
-from .reconciliation import Reconciliation, observe
+from .reconciliation import Agreement, Reconciliation, observe
 from .registry import Sessions
 from .runtime import Runtime
-from .watch import Watch
 
 RANK: Final = 1
 
@@ -39,6 +42,15 @@ SPARE_SERVERS: Final = 4
 
 MOVABLE_EVENTS: Final = 512
 """Stored events of a live session that stay in memory before they are moved to the file."""
+
+QUIET_SECONDS: Final = 0.2
+"""How long nobody must have wanted a pass before upkeep begins."""
+
+RETRY_SECONDS: Final = 0.02
+"""Between two attempts at what another reader or process is in the way of."""
+
+ATTEMPTS: Final = 500
+"""Attempts before such a thing is given up, about ten seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +85,43 @@ class ReadTitles(Request[Titles]):
     session_ids: tuple[str, ...]
 
 
-ReconcilerRequest: TypeAlias = OpenView | OpenReader | Refresh | ReadTitles
+@frozen
+class ChangedSince(Request[tuple[str, ...]]):
+    """The sessions that changed after a generation, without bringing the index up to date."""
+
+    generation: int
+
+
+@frozen
+class Rebuild(Request[None]):
+    """Empty the index, if it still is of this incarnation, so that the next pass builds it anew."""
+
+    incarnation: int | None
+    """Whatever it is, where ``None``."""
+
+
+@frozen
+class Purge(Request[None]):
+    """Remove a session from the index so that no byte of it is left, and keep it out."""
+
+    session_id: str
+
+
+@frozen
+class ReadStatus(Request[IndexStatus]):
+    """What the index holds."""
+
+
+ReconcilerRequest: TypeAlias = (
+    OpenView
+    | OpenReader
+    | Refresh
+    | ReadTitles
+    | ChangedSince
+    | Rebuild
+    | Purge
+    | ReadStatus
+)
 
 
 @define(eq=False)
@@ -111,7 +159,8 @@ class IndexReconciler:
         runtime: Runtime,
     ) -> None:
         self.mailbox = Mailbox("index reconciler", RANK)
-        self.generations = Watch()
+        self.news = GenerationNews(sessions.commits)
+        self.generations = self.news.generations
         """The generation of the index as of the end of the last pass."""
         self.instance: Final = runtime.new_id()
         """What cursors of this service are bound to."""
@@ -125,10 +174,19 @@ class IndexReconciler:
         self._opening = trio.Lock()
         self._showing = trio.Lock()
         """Held while live sessions are brought to one instant, so that no view sees two."""
+        self._changing = trio.Lock()
+        """Held by whoever changes what the index holds: a pass, upkeep, a purge, a rebuild."""
         self._next: Pass | None = None
         self._wanted = trio.Event()
+        self._upkeep = trio.CancelScope()
+        """Of the upkeep that is done while no pass is wanted."""
         self._epoch: int | None = None
+        self._store_bound = False
+        """Whether the last pass had a store."""
+        self._indexed_store: SessionStore | None = None
+        """The store that the index was made to agree with last."""
         self._skipped: tuple[Skipped, ...] = ()
+        self._agreement: Agreement | None = None
 
     # -- what others call ---------------------------------------------------------------------
 
@@ -154,6 +212,27 @@ class IndexReconciler:
         """Titles that the index has, without bringing it up to date."""
         return await self.mailbox.ask(ReadTitles(session_ids))
 
+    async def changed_since(self, generation: int) -> tuple[str, ...]:
+        """Ids of the sessions that changed after a generation, without bringing it up to date."""
+        return await self.mailbox.ask(ChangedSince(generation))
+
+    async def rebuild(self, incarnation: int | None = None) -> None:
+        """Empty the index, if it still is of this incarnation; the next pass builds it anew."""
+        await self.mailbox.ask(Rebuild(incarnation))
+
+    async def purge(self, session_id: str) -> None:
+        """Remove a session from the index, leaving no byte of it, and keep it out."""
+        await self.mailbox.ask(Purge(session_id))
+
+    async def status(self) -> IndexStatus:
+        """What the index holds, which is opened for it."""
+        return await self.mailbox.ask(ReadStatus())
+
+    @property
+    def incarnation(self) -> int:
+        """Which of the indexes that this service began is the present one."""
+        return self._lane.index.incarnation if self._lane is not None else 0
+
     def give_back(self, reader: Reader) -> None:
         """Let go of a view."""
         if self._lane is not None:
@@ -166,11 +245,13 @@ class IndexReconciler:
         try:
             async with PlainNursery() as passes:
                 passes.start_soon(self._run_passes, name="reconciler passes")
+                passes.start_soon(self.news.run, partial(self._fresh, None), name="reconciler news")
                 async with PlainNursery() as servers:
                     for number in range(self._config.search_concurrency + SPARE_SERVERS):
                         servers.start_soon(self._serve, name=f"reconciler {number}")
                 passes.cancel_scope.cancel(reason="the reconciler has closed")
         finally:
+            self.generations.close()
             if self._lane is not None:
                 with trio.CancelScope(shield=True):
                     await self._runtime.call(self._lane.index.close)
@@ -184,6 +265,7 @@ class IndexReconciler:
                 )
                 self._lane = WriterLane(index, self._runtime)
                 self.generations.publish(index.generation)
+                self.news.opened.set()
             return self._lane
 
     async def _serve(self) -> None:
@@ -203,24 +285,87 @@ class IndexReconciler:
                 if self._lane is None:
                     return {}
                 return await self._lane.call(self._lane.index.titles, session_ids)
+            case ChangedSince(generation):
+                if self._lane is None:
+                    return ()
+                return await self._lane.call(_changed_since, self._lane.index, generation)
+            case Rebuild(incarnation):
+                await self._rebuild(incarnation)
+                return None
+            case Purge(session_id):
+                await self._purge(session_id)
+                return None
+            case ReadStatus():
+                lane = await self.open()
+                return await lane.call(lane.index.status)
         assert_never(request)
 
     async def _open_view(self, request: OpenView) -> View:
-        await self._fresh(None)
-        lane = await self.open()
-        open_view = partial(self._view, lane.index, request)
-        async with self._showing:
-            if lane.index.has_snapshots:
-                return await lane.call(open_view)
-            return await lane.lend(request.reader, open_view)
+        while True:
+            await self._fresh(None)
+            lane = await self.open()
+            open_view = partial(self._view, lane.index, request)
+            try:
+                async with self._showing:
+                    if lane.index.has_snapshots:
+                        return await lane.call(open_view)
+                    return await lane.lend(request.reader, open_view)
+            except Overtaken:
+                continue
+
+    # -- remaking -----------------------------------------------------------------------------
+
+    async def _rebuild(self, incarnation: int | None) -> None:
+        async with self._changing:
+            lane = await self.open()
+            if incarnation is None or incarnation == lane.index.incarnation:
+                async with self._turn(lane):
+                    await self._renew(lane)
+
+    async def _renew(self, lane: WriterLane) -> None:
+        """Begin the index anew, as soon as no reader is in the way."""
+        self._agreement = None
+        await _until(partial(lane.call, lane.index.rebuild), "built anew")
+        self.generations.publish(lane.index.generation)
+
+    async def _purge(self, session_id: str) -> None:
+        if self._sessions.get(session_id) is not None:
+            raise index_failed(
+                f"session {session_id!r} is live: let it end before it is purged from the index"
+            )
+        async with self._changing:
+            lane = await self.open()
+            index = lane.index
+            async with self._turn(lane):
+                await lane.call(index.purge, session_id)
+                self.generations.publish(index.generation)
+                while await lane.call(index.purge_on):
+                    pass
+                await _until(partial(lane.call, index.scrub), "purged")
+
+    @asynccontextmanager
+    async def _turn(self, lane: WriterLane) -> AsyncIterator[None]:
+        """Be the one process that writes to the index; others that share it wait."""
+        if not self._index_config.shared:
+            yield
+            return
+        while not await lane.call(lane.index.take_turn):
+            await trio.sleep(RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            lane.index.end_turn()
 
     def _view(self, index: SearchIndex, request: OpenView) -> View:
+        asked, canonical_cwd = request.request, self._config.canonical_cwd
+        if canonical_cwd is not identity and asked.session_filters:
+            asked = in_stored_workspaces(asked, index.workspaces(), canonical_cwd)
         return index.open_view(
             request.reader,
-            request.request,
+            asked,
             instance=self.instance,
             epoch=self._epoch or 0,
-            store_bound=self._binding.store is not None,
+            store_bound=self._store_bound,
             ranking=request.ranking,
             skipped=self._skipped,
         )
@@ -250,6 +395,7 @@ class IndexReconciler:
         if self._next is None:
             self._next = Pass()
             self._wanted.set()
+            self._upkeep.cancel(reason="a pass is wanted")
         return self._next
 
     async def _leave(self, joined: Pass) -> None:
@@ -271,13 +417,16 @@ class IndexReconciler:
             current, self._next = self._next, None
             if current is not None:
                 await self._run_pass(current)
+            with trio.move_on_after(QUIET_SECONDS):
+                await self._wanted.wait()
             await self._tidy()
 
     async def _run_pass(self, current: Pass) -> None:
         current.begun = True
         try:
             with current.scope:
-                await self._reconcile(current)
+                async with self._changing:
+                    await self._reconcile(current)
                 current.completed = True
         except SessionQueryError as error:
             current.error = error
@@ -286,31 +435,83 @@ class IndexReconciler:
 
     async def _reconcile(self, current: Pass) -> None:
         lane = await self.open()
-        index = lane.index
+        self.news.cover()
         try:
-            observation = await observe(self._sessions, self._binding, self._pool)
-            if self._epoch is not None and self._epoch != observation.epoch:
-                await lane.call(index.rebind)
-            self._epoch = observation.epoch
-            steps = Reconciliation(
-                index,
-                lane,
-                self._pool,
-                self._config,
-                observation,
-                self._showing,
-                current.report,
-            )
-            self._skipped = await steps.run()
+            async with self._turn(lane):
+                try:
+                    await self._agree(lane, current)
+                except IndexDamaged as damage:
+                    _log.warning("the search index is damaged and is built anew: %s", damage)
+                    await self._renew(lane)
+                    await self._agree(lane, current)
         finally:
-            self.generations.publish(index.generation)
+            self.generations.publish(lane.index.generation)
+
+    async def _agree(self, lane: WriterLane, current: Pass) -> None:
+        """Make the index agree with its sources."""
+        index = lane.index
+        observation = await observe(self._sessions, self._binding, self._pool)
+        if self._epoch is not None and self._epoch != observation.epoch:
+            await lane.call(index.rebind)
+        self._epoch, self._store_bound = observation.epoch, observation.store is not None
+        if observation.store is not None and observation.store is not self._indexed_store:
+            if self._indexed_store is not None:
+                index.stored.distrust()
+            self._indexed_store = observation.store
+        steps = Reconciliation(
+            index,
+            lane,
+            self._pool,
+            self._config,
+            observation,
+            self._showing,
+            current.report,
+            self._agreement,
+        )
+        self._agreement = None
+        self._skipped = await steps.run()
+        self._agreement = steps.agreement
 
     async def _tidy(self) -> None:
-        """Do upkeep in small pieces until a pass is wanted."""
-        lane = self._lane
+        """Do upkeep in small pieces until a pass is wanted, which stops the piece under way.
+
+        Segments that are not merged meanwhile cost a search little: FTS5 itself merges a thousand.
+        """
+        lane, more = self._lane, True
+        if lane is None or self._next is not None:
+            return
         try:
-            while lane is not None and self._next is None:
-                if not await lane.call(lane.index.tidy, MOVABLE_EVENTS):
-                    break
+            with trio.CancelScope() as self._upkeep:
+                while more and lane.index.needs_tidying(MOVABLE_EVENTS):
+                    async with self._changing, self._turn(lane):
+                        more = await lane.call(lane.index.tidy, MOVABLE_EVENTS)
+        except IndexDamaged as damage:
+            _log.warning("the search index is damaged and is built anew: %s", damage)
+            await self._rebuild(self.incarnation)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
+
+
+async def _until(attempt: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Repeat what a reader of the index may be in the way of, until it is done."""
+    for _ in range(ATTEMPTS):
+        if await attempt():
+            return
+        await trio.sleep(RETRY_SECONDS)
+    raise index_failed(
+        f"the index cannot be {what} while another connection goes on reading it: end that first"
+    )
+
+
+def _changed_since(index: SearchIndex, generation: int) -> tuple[str, ...]:
+    changed = {
+        session_id
+        for session_id, stored in index.stored.entries.items()
+        if stored.state.generation > generation
+    }
+    changed |= {
+        session_id
+        for session_id, live in index.live.entries.items()
+        if live.visible and live.generation > generation
+    }
+    return tuple(sorted(changed))

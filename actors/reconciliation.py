@@ -49,7 +49,8 @@ class Observation:
     sweep: Sweep
     """Seen after that instant."""
     epoch: int
-    store_bound: bool
+    store: SessionStore | None
+    """Where it was seen."""
 
 
 async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool) -> Observation:
@@ -64,7 +65,7 @@ async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool
             session_id: LiveSnapshot(session, session.events)
             for session_id, session in sessions.live.items()
         }
-        epoch, store_bound = binding.epoch, binding.store is not None
+        epoch, store = binding.epoch, binding.store
         try:
             sweep = await pool.sweep()
         except StoreError as error:
@@ -72,12 +73,14 @@ async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool
                 raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
             continue
         if binding.epoch == epoch:
-            return Observation(_marked(live, sweep), sweep, epoch, store_bound)
+            return Observation(_marked(live, sweep), sweep, epoch, store)
 
 
 def _marked(live: dict[str, LiveSnapshot], sweep: Sweep) -> dict[str, LiveSnapshot]:
     """The live sessions, those that the store lists marked so."""
     marked = dict(live)
+    if not live:
+        return marked
     for stored in sweep.snapshots:
         session_id = stored.header.id
         if session_id not in live:
@@ -86,6 +89,19 @@ def _marked(live: dict[str, LiveSnapshot], sweep: Sweep) -> dict[str, LiveSnapsh
             raise source_conflict(session_id)
         marked[session_id] = evolve(live[session_id], persisted=True)
     return marked
+
+
+@frozen
+class Agreement:
+    """What a pass found in the store that the index held already, all of it and nothing else.
+
+    While it is found again there is nothing to compare: an unchanged store gives the very snapshots
+    that it gave before, and these are equal at a glance.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    live: frozenset[str]
+    generation: int
 
 
 @define(eq=False)
@@ -99,6 +115,9 @@ class Reconciliation:
     _observation: Observation
     _showing: trio.Lock
     _progress: Callable[[Progress], None]
+    _agreed: Agreement | None
+    agreement: Agreement | None = field(default=None, init=False)
+    """What this pass found to agree, for the next one."""
     _done: int = field(default=0, init=False)
     _events: int = field(default=0, init=False)
 
@@ -113,9 +132,8 @@ class Reconciliation:
             refuse_damage(self._observation.sweep)
         await self._settle_closed()
         await self._follow_live()
-        if self._observation.store_bound:
-            await self._read_changed()
-            await self._forget_gone()
+        if self._observation.store is not None:
+            await self._follow_store()
         return self._left_out()
 
     # -- live sessions ------------------------------------------------------------------------
@@ -140,7 +158,11 @@ class Reconciliation:
                 pass
 
     async def _follow_live(self) -> None:
-        snapshots = list(self._observation.live.values())
+        snapshots = [
+            snapshot
+            for session_id, snapshot in self._observation.live.items()
+            if not self._index.stored.is_purged(session_id)
+        ]
         for snapshot in snapshots:
             while self._index.live.lag(snapshot) > SLICE_EVENTS:
                 await self._lane.call(self._index.prepare, snapshot)
@@ -151,16 +173,28 @@ class Reconciliation:
 
     # -- stored sessions ----------------------------------------------------------------------
 
-    async def _read_changed(self) -> None:
-        """Read what changed in the store and write it, both at once."""
+    async def _follow_store(self) -> None:
+        seen = Agreement(
+            self._observation.sweep.snapshots,
+            frozenset(self._observation.live),
+            self._index.generation,
+        )
+        if seen == self._agreed or not (await self._read_changed() | await self._forget_gone()):
+            self.agreement = seen
+
+    async def _read_changed(self) -> bool:
+        """Read what changed in the store and write it, both at once; whether anything had."""
         stored, live = self._index.stored, self._observation.live
+        stored.abandon_builds()
         changed = [
             snapshot
             for snapshot in self._observation.sweep.snapshots
-            if snapshot.header.id not in live and not stored.is_current(snapshot)
+            if snapshot.header.id not in live
+            and not stored.is_current(snapshot)
+            and not stored.is_purged(snapshot.header.id)
         ]
         if not changed:
-            return
+            return False
         self._progress(Progress(0, len(changed), 0))
         chunks = deque(
             changed[at : at + CHUNK_SESSIONS] for at in range(0, len(changed), CHUNK_SESSIONS)
@@ -174,6 +208,7 @@ class Reconciliation:
             async with receive:
                 async for pieces in receive:
                     await self._write(pieces, len(changed))
+        return True
 
     async def _read_chunks(
         self, chunks: deque[list[Snapshot]], send: trio.MemorySendChannel[list[Piece]]
@@ -190,10 +225,15 @@ class Reconciliation:
                 if known:
                     continuations = await self._lane.call(self._index.continuations, known)
                 pieces = self._pieces(chunk, continuations)
-                while batch := await self._visit(pieces):
-                    await send.send(batch)
+                more = True
+                while more:
+                    batch, more = await self._visit(pieces)
+                    if batch:
+                        await send.send(batch)
 
-    async def _visit(self, pieces: Callable[[SessionStore], Iterator[Piece]]) -> list[Piece]:
+    async def _visit(
+        self, pieces: Callable[[SessionStore], Iterator[Piece]]
+    ) -> tuple[list[Piece], bool]:
         try:
             return await self._pool.visit(partial(_take, pieces))
         except StoreError as error:
@@ -231,8 +271,8 @@ class Reconciliation:
             self._events += 0 if isinstance(piece, Unreadable) else piece.events
         self._progress(Progress(min(self._done, total), total, self._events))
 
-    async def _forget_gone(self) -> None:
-        """Remove sessions that the store lists no longer."""
+    async def _forget_gone(self) -> bool:
+        """Remove sessions that the store lists no longer; whether there were any."""
         listed = {snapshot.header.id for snapshot in self._observation.sweep.snapshots}
         listed.update(self._observation.live)
         stored = self._index.stored
@@ -240,10 +280,11 @@ class Reconciliation:
         gone = [session_id for session_id in known if session_id not in listed]
         for at in range(0, len(gone), _FORGET_SESSIONS):
             await self._lane.call(self._index.forget, gone[at : at + _FORGET_SESSIONS])
+        return bool(gone)
 
     def _left_out(self) -> tuple[Skipped, ...]:
         """What searches leave out, by path; a live session is never among it."""
-        if not self._observation.store_bound:
+        if self._observation.store is None:
             return ()
         live = self._observation.live
         unreadable = [
@@ -261,13 +302,15 @@ class Reconciliation:
         return tuple(sorted([*damaged, *unreadable], key=lambda skipped: skipped.path))
 
 
-def _take(pieces: Callable[[SessionStore], Iterator[Piece]], store: SessionStore) -> list[Piece]:
-    """The next pieces, about as many as one transaction writes."""
+def _take(
+    pieces: Callable[[SessionStore], Iterator[Piece]], store: SessionStore
+) -> tuple[list[Piece], bool]:
+    """The next pieces, about as many as one transaction writes, and whether there may be more."""
     batch: list[Piece] = []
     documents = 0
     for piece in pieces(store):
         batch.append(piece)
         documents += 0 if isinstance(piece, Unreadable) else len(piece.documents)
         if documents >= SLICE_EVENTS:
-            break
-    return batch
+            return batch, True
+    return batch, False

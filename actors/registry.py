@@ -70,6 +70,8 @@ class Sessions:
     _runtime: Runtime
     _binding: StoreBinding
     _config: QueryConfig
+    _refused: bool = field(default=False, kw_only=True)
+    """Whether the service has no live sessions because it shares its index."""
     commits: Watch = field(factory=Watch, init=False)
     """One more for each session that is attached or detached and for each commit."""
     _live: dict[str, LiveSession] = field(factory=dict, init=False)
@@ -206,6 +208,12 @@ class Sessions:
     @contextmanager
     def _claim(self, session_id: str) -> Iterator[None]:
         """Keep an id for the length of the block."""
+        if self._refused:
+            raise SessionQueryError(
+                ErrorCode.INVALID_CONFIG,
+                "a service with a shared index has no live sessions of its own: open one with"
+                " an index of its own to create, resume or fork a session",
+            )
         if session_id in self._claimed:
             raise LiveSessionError(
                 LiveErrorCode.ALREADY_EXISTS, f"session {session_id!r} is live already"

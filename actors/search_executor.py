@@ -13,6 +13,7 @@ from ..messages.config import IndexConfig, QueryConfig
 from ..messages.errors import SessionQueryError
 from ..messages.header import SessionHeader
 from ..messages.records import Skipped
+from ..storage.index_file import IndexDamaged
 from ..storage.index_scan import Found, scan
 from ..storage.index_view import Ranking, Reader
 from .mailbox import Mailbox, Request
@@ -85,7 +86,12 @@ class SearchExecutor:
             if reader is None:
                 reader = await self._reconciler.open_reader()
                 self._readers.append(reader)
-            return await self._search(reader, request.request)
+            incarnation = self._reconciler.incarnation
+            try:
+                return await self._search(reader, request.request)
+            except IndexDamaged:
+                await self._reconciler.rebuild(incarnation)
+                return await self._search(reader, request.request)
 
         try:
             await self.mailbox.serve(handle, answers=(SessionQueryError,))

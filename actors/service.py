@@ -7,33 +7,45 @@ everything that it started has ended.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from attrs import define, evolve, frozen
+from trio.lowlevel import checkpoint
 
-from ..history.fold import fold_surface
-from ..history.replay import validate_log
+from ..history.filtering import event_predicates, session_predicate
+from ..history.lineage import trace_lineage
 from ..history.request import SearchRequest, event_search, session_search
-from ..history.titles import fold_title
 from ..messages.config import IndexConfig, QueryConfig
-from ..messages.errors import ErrorCode, SessionQueryError
+from ..messages.errors import ErrorCode, SessionError, SessionQueryError
 from ..messages.filters import EventFilter, SessionFilter
 from ..messages.records import (
     EventRecord,
     EventSearchPage,
+    EventTrace,
     EventWindow,
+    IndexStatus,
+    LineageTrace,
     Progress,
+    Projected,
+    SearchDocument,
     SessionListing,
     SessionLog,
     SessionSearchPage,
+    SessionSurface,
     SessionTitle,
     TitleResult,
 )
 from ..storage.contract import Snapshot
-from .corpus import Corpus, LoadedLog
+from . import exact_reads
+from .corpus import Corpus
+from .loaded_log import LoadedLog
 from .mailbox import MailboxClosed
+from .observations import Observation
 from .registry import Sessions
+from .watch import WatchClosed
 
 if TYPE_CHECKING:
     from .reconciler import IndexReconciler
@@ -78,6 +90,26 @@ class SessionQuery:
         """
         return await self._read(self._corpus.list_sessions)
 
+    async def filter_sessions(self, filters: Iterable[SessionFilter]) -> SessionListing:
+        """The sessions that pass every filter, in the order of ``list_sessions``.
+
+        Raises:
+            SessionQueryError: ``INVALID_FILTER``; otherwise as ``list_sessions``.
+        """
+        wanted = session_predicate(filters, self._config.canonical_cwd)
+        listing = await self.list_sessions()
+        return evolve(listing, sessions=tuple(filter(wanted, listing.sessions)))
+
+    async def trace_session(self, session_id: str) -> LineageTrace:
+        """The ancestors and descendants of one session, from one listing and no log.
+
+        Raises:
+            SessionQueryError: ``SESSION_NOT_FOUND``; ``INVALID_LINEAGE`` where its ancestors run in
+                a circle; otherwise as ``list_sessions``.
+        """
+        listing = await self.list_sessions()
+        return trace_lineage(listing.sessions, session_id, listing.skipped)
+
     async def read_session(self, session_id: str) -> SessionLog:
         """The whole log of one session, validated as for a resume.
 
@@ -85,11 +117,41 @@ class SessionQuery:
             SessionQueryError: ``SESSION_NOT_FOUND``, ``CORRUPT_SESSION``, ``INVALID_SURFACE``,
                 ``PERSISTENCE_FAILED``.
         """
-        return await self._project(session_id, _whole_log)
+        return await self._project(session_id, exact_reads.valid_log)
 
     async def list_events(self, session_id: str) -> tuple[EventRecord, ...]:
         """Where each event of one session stands, by seq; errors as in ``read_session``."""
-        return await self._project(session_id, _event_records)
+        return await self._project(session_id, exact_reads.records)
+
+    async def filter_events(
+        self, session_id: str, filters: Iterable[EventFilter]
+    ) -> tuple[SearchDocument, ...]:
+        """The events of one session that have text and pass every filter, by seq.
+
+        ``Text`` compares literally, whatever the case (one character for one) and the white space
+        between words.
+
+        Raises:
+            SessionQueryError: ``INVALID_FILTER``, blank words included; otherwise as
+                ``read_session``.
+        """
+        wanted, holds = event_predicates(filters)
+        return await self._project(
+            session_id,
+            lambda log: exact_reads.documents(log, wanted, holds, self._config),
+        )
+
+    async def read_surface(self, session_id: str) -> SessionSurface:
+        """What the model sees of one session; errors as in ``read_session``."""
+        return await self._project(session_id, exact_reads.surface)
+
+    async def trace_event(self, session_id: str, seq: int) -> EventTrace:
+        """What replaced an event, what it replaced, what it cites and what cites it.
+
+        Raises:
+            SessionQueryError: ``EVENT_NOT_FOUND``; otherwise as ``read_session``.
+        """
+        return await self._project(session_id, exact_reads.traced(seq))
 
     async def read_event(
         self, session_id: str, seq: int, before: int = 0, after: int = 0
@@ -113,7 +175,47 @@ class SessionQuery:
                     f"{name} must be a whole number from 0 to {self._config.read_window_max}, "
                     f"got {count!r}",
                 )
-        return await self._project(session_id, lambda log: _window(log, seq, before, after))
+        return await self._project(session_id, exact_reads.window(seq, before, after))
+
+    async def project_many(
+        self, session_ids: Iterable[str], fold: Callable[[SessionLog], R]
+    ) -> tuple[Projected[R], ...]:
+        """``fold`` of each log, by first occurrence; a failure is that id's alone.
+
+        Stored logs are folded on worker threads, ``persisted_read_concurrency`` at a time, each
+        before the next is read. What ``fold`` raises is kept as the error of that id.
+        """
+        ids = tuple(dict.fromkeys(session_ids))
+
+        def guarded(log: LoadedLog) -> Projected[R]:
+            try:
+                return Projected(log.header.id, fold(exact_reads.session_log(log)))
+            except Exception as error:
+                return Projected(log.header.id, error=error)
+
+        results = await self._read(lambda: self._corpus.project_many(ids, guarded))
+        return tuple(
+            Projected(session_id, error=result)
+            if isinstance(result, SessionQueryError)
+            else evolve(result, session_id=session_id)
+            for session_id, result in results.items()
+        )
+
+    @asynccontextmanager
+    async def observe_session(self, session_id: str) -> AsyncIterator[Observation]:
+        """One exact state of a session for the length of the block; ``retain`` keeps it longer.
+
+        A stored log stays in memory while it is observed, so that who observes the same state, or
+        reads of it, does not read the store again.
+
+        Raises:
+            SessionQueryError: ``SESSION_NOT_FOUND``, ``CORRUPT_SESSION``, ``PERSISTENCE_FAILED``.
+        """
+        with await self._read(partial(self._observed, session_id)) as observation:
+            yield observation
+
+    async def _observed(self, session_id: str) -> Observation:
+        return await self._corpus.observe(_checked_id(session_id))
 
     async def read_title(self, session_id: str) -> SessionTitle | None:
         """The newest title of one session; errors as in ``read_session``."""
@@ -141,7 +243,9 @@ class SessionQuery:
             if isinstance(now, Snapshot) and now.revision == revision and not now.provisional:
                 results[session_id] = TitleResult(session_id, now.header, title)
         rest = [session_id for session_id in ids if session_id not in results]
-        for session_id, outcome in (await self._corpus.project_many(rest, _titled)).items():
+        for session_id, outcome in (
+            await self._corpus.project_many(rest, exact_reads.titled)
+        ).items():
             if isinstance(outcome, SessionQueryError):
                 results[session_id] = TitleResult(session_id, error=outcome)
             else:
@@ -152,6 +256,8 @@ class SessionQuery:
         if result.title is None:
             return result
         shown = self._config.redact(result.title.title)
+        if shown == result.title.title:
+            return result
         return evolve(result, title=evolve(result.title, title=shown))
 
     # -- searches -----------------------------------------------------------------------------
@@ -226,6 +332,45 @@ class SessionQuery:
         except MailboxClosed as refusal:
             raise _search_refused(refusal) from refusal
 
+    async def rebuild_index(self, progress: Callable[[Progress], None] | None = None) -> int:
+        """Empty the index and build it anew; purged sessions are let in again. The generation.
+
+        Arguments and errors as in ``refresh``.
+        """
+        reconciler = self._enabled(self._reconciler)
+        try:
+            await reconciler.rebuild()
+            return await reconciler.refresh(progress)
+        except MailboxClosed as refusal:
+            raise _search_refused(refusal) from refusal
+
+    async def purge(self, session_id: str) -> None:
+        """Remove a session from the index, leave no byte of it in any index file, and keep it out.
+
+        The log is not touched. The session comes back only with ``rebuild_index``. An id that the
+        index does not hold is kept out all the same.
+
+        Raises:
+            SessionQueryError: ``SEARCH_DISABLED``; ``INDEX_FAILED``, also for a live session.
+        """
+        reconciler = self._enabled(self._reconciler)
+        try:
+            await reconciler.purge(session_id)
+        except MailboxClosed as refusal:
+            raise _search_refused(refusal) from refusal
+
+    async def index_status(self) -> IndexStatus:
+        """What the index holds at this moment, without bringing it up to date.
+
+        Raises:
+            SessionQueryError: ``SEARCH_DISABLED``, ``INDEX_FAILED``.
+        """
+        reconciler = self._enabled(self._reconciler)
+        try:
+            return await reconciler.status()
+        except MailboxClosed as refusal:
+            raise _search_refused(refusal) from refusal
+
     @property
     def generation(self) -> int:
         """The generation of the index as of the last pass.
@@ -234,6 +379,73 @@ class SessionQuery:
             SessionQueryError: ``SEARCH_DISABLED``.
         """
         return self._enabled(self._reconciler).generations.value
+
+    async def wait_for_generation(self, after: int) -> int:
+        """Wait until the generation of the index is beyond ``after``, and return the newest one.
+
+        While somebody waits here or on ``generations``, and once the index is open, a commit of a
+        live session is followed by a pass within 250 ms.
+
+        Raises:
+            SessionQueryError: ``SEARCH_DISABLED``; ``INVALID_WINDOW`` where ``after`` is no whole
+                number; ``INDEX_FAILED`` once the service has closed.
+        """
+        reconciler = self._enabled(self._reconciler)
+        _check_whole("after", after)
+        try:
+            return await reconciler.news.after(after)
+        except WatchClosed as refusal:
+            raise _search_refused(refusal) from refusal
+
+    def generations(self, after: int | None = None) -> Generations:
+        """Every newest generation beyond ``after`` (by default the present one), without end.
+
+        Who is slow misses those in between: a generation is a reason to look, not a thing to keep.
+        Errors as in ``wait_for_generation``.
+        """
+        present = self.generation
+        if after is not None:
+            _check_whole("after", after)
+        return Generations(self, present if after is None else after)
+
+    async def changed_sessions(self, after: int) -> tuple[str, ...]:
+        """Ids of the sessions that changed in the index after this generation, by id.
+
+        The index is not brought up to date, and sessions that are gone are not named.
+
+        Raises:
+            SessionQueryError: as ``wait_for_generation``.
+        """
+        reconciler = self._enabled(self._reconciler)
+        _check_whole("after", after)
+        try:
+            return await reconciler.changed_since(after)
+        except MailboxClosed as refusal:
+            raise _search_refused(refusal) from refusal
+
+    async def wait_for_session(self, session_id: str, after_seq: int = -1) -> int:
+        """Wait until a live session has an event beyond ``after_seq``; the seq of its newest event.
+
+        Raises:
+            SessionQueryError: ``SESSION_NOT_FOUND`` where the session is not live, or ends before;
+                ``INVALID_WINDOW`` where ``after_seq`` is no whole number; ``ABORTED`` once the
+                service has closed.
+        """
+        _check_whole("after_seq", after_seq)
+        return await self._read(lambda: self._next_seq(session_id, after_seq))
+
+    async def _next_seq(self, session_id: str, after_seq: int) -> int:
+        await checkpoint()
+        commits = self.sessions.commits
+        while True:
+            session = self.sessions.get(_checked_id(session_id))
+            if session is None:
+                raise SessionQueryError(
+                    ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is not live"
+                )
+            if session.length - 1 > after_seq:
+                return session.length - 1
+            await commits.changed(commits.value)
 
     def statistics(self) -> ServiceStatistics:
         """A snapshot for logs, tests and curious people."""
@@ -248,18 +460,19 @@ class SessionQuery:
     def close(self) -> None:
         """Refuse reads from now on; called by ``open_session_query`` as its block is left."""
         self._closed = True
+        self.sessions.commits.close()
 
     # -- inside -------------------------------------------------------------------------------
 
     async def _project(self, session_id: str, fold: Callable[[LoadedLog], R]) -> R:
-        return await self._read(lambda: self._corpus.project(session_id, fold))
+        return await self._read(lambda: self._corpus.project(_checked_id(session_id), fold))
 
     async def _read(self, read: Callable[[], Awaitable[R]]) -> R:
         if self._closed:
             raise SessionQueryError(ErrorCode.ABORTED, "the query service is closed")
         try:
             return await read()
-        except MailboxClosed as refusal:
+        except (MailboxClosed, WatchClosed) as refusal:
             raise SessionQueryError(
                 ErrorCode.ABORTED, f"the query service has closed: {refusal}"
             ) from refusal
@@ -278,42 +491,35 @@ class SessionQuery:
         return actor
 
 
-def _search_refused(refusal: MailboxClosed) -> SessionQueryError:
-    return SessionQueryError(ErrorCode.INDEX_FAILED, f"the query service has closed: {refusal}")
+@define(eq=False)
+class Generations:
+    """The generations of a service, one at a time: each newest one that was not seen yet."""
+
+    _query: SessionQuery
+    seen: int
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        self.seen = await self._query.wait_for_generation(self.seen)
+        return self.seen
 
 
-def _whole_log(log: LoadedLog) -> SessionLog:
-    inherited = log.inherited_event_count
-    if not log.live:
-        inherited = validate_log(log.header, log.events)
-    return SessionLog(log.header, inherited, tuple(log.events), log.left_out)
-
-
-def _event_records(log: LoadedLog) -> tuple[EventRecord, ...]:
-    surface = fold_surface(log.events, log.header.version)
-    return tuple(
-        EventRecord(log.header.id, event.seq, event.type, event.time, surface.surface_of(event.seq))
-        for event in log.events
-    )
-
-
-def _window(log: LoadedLog, seq: object, before: int, after: int) -> EventWindow:
-    if type(seq) is not int or not 0 <= seq < len(log.events):
+def _checked_id(session_id: object) -> str:
+    if not isinstance(session_id, str):
         raise SessionQueryError(
-            ErrorCode.EVENT_NOT_FOUND,
-            f"session {log.header.id!r} has no event {seq!r}; it has {len(log.events)}, from seq 0",
+            ErrorCode.SESSION_NOT_FOUND, f"the id of a session is text, got {session_id!r}"
         )
-    start, end = max(0, seq - before), min(len(log.events) - 1, seq + after)
-    events = tuple(log.events[start : end + 1])
-    return EventWindow(
-        header=log.header,
-        inherited_event_count=log.inherited_event_count,
-        target=events[seq - start],
-        events=events,
-        start_seq=start,
-        end_seq=end,
-    )
+    return session_id
 
 
-def _titled(log: LoadedLog) -> TitleResult:
-    return TitleResult(log.header.id, log.header, fold_title(log.events))
+def _check_whole(name: str, value: object) -> None:
+    if type(value) is not int:
+        raise SessionQueryError(
+            ErrorCode.INVALID_WINDOW, f"{name} must be a whole number, got {value!r}"
+        )
+
+
+def _search_refused(refusal: SessionError) -> SessionQueryError:
+    return SessionQueryError(ErrorCode.INDEX_FAILED, f"the query service has closed: {refusal}")

@@ -6,6 +6,12 @@ from attrs import define, field, frozen
 from sortedcontainers import SortedDict
 from trio.lowlevel import ParkingLot, checkpoint
 
+from ..messages.errors import SessionError
+
+
+class WatchClosed(SessionError):
+    """The value that was waited for will not come any more."""
+
 
 @frozen
 class WatchStatistics:
@@ -29,6 +35,7 @@ class Watch:
     """
 
     value: int = 0
+    closed: bool = field(default=False, init=False)
     _lots: SortedDict[int, ParkingLot] = field(factory=SortedDict, init=False, repr=False)
 
     def publish(self, value: int) -> None:
@@ -47,15 +54,27 @@ class Watch:
         """Publish the next value."""
         self.publish(self.value + 1)
 
+    def close(self) -> None:
+        """Tell everyone who waits, now or later, that nobody will publish for them any more."""
+        self.closed = True
+        while self._lots:
+            self._lots.popitem(0)[1].unpark_all()
+
     async def reached(self, target: int) -> int:
-        """Wait until the value is ``target`` or more, and return it. Always a checkpoint."""
+        """Wait until the value is ``target`` or more, and return it. Always a checkpoint.
+
+        Raises:
+            WatchClosed: the watch was closed before.
+        """
         await checkpoint()
-        if self.value < target:
+        if self.value < target and not self.closed:
             await self._park(target)
+        if self.value < target:
+            raise WatchClosed(f"closed at {self.value}, before {target} was reached")
         return self.value
 
     async def changed(self, after: int) -> int:
-        """Wait until the value is above ``after``, and return the newest one."""
+        """Wait until the value is above ``after`` and return the newest one; errors as before."""
         return await self.reached(after + 1)
 
     async def _park(self, target: int) -> None:

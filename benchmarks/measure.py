@@ -76,8 +76,8 @@ async def paired(
     await ours()
     limit()
     pairs = []
+    gc.collect()
     for _ in range(rounds):
-        gc.collect()
         pairs.append((await timed_async(ours), timed(limit)))
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 

@@ -30,8 +30,8 @@ class Scale:
     transactions: int
 
 
-FULL: Final = Scale(10_000, 15, 9_000)
-QUICK: Final = Scale(400, 7, 1_500)
+FULL: Final = Scale(10_000, 21, 9_000)
+QUICK: Final = Scale(400, 15, 1_500)
 
 
 class Bench:
@@ -64,7 +64,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], list[Row]]]] = {
     "read": lambda bench: stored_rows.reading(bench.stored),
     "search": lambda bench: trio.run(stored_rows.searches, bench.stored, bench.scale.rounds),
     "parallel": lambda bench: trio.run(stored_rows.side_by_side, bench.stored, bench.scale.rounds),
-    "cancel": lambda bench: trio.run(stored_rows.cancelling, bench.stored, 40),
+    "cancel": lambda bench: trio.run(stored_rows.cancelling, bench.stored, 2 * bench.scale.rounds),
     "commit": lambda bench: trio.run(
         live_rows.after_commit, bench.folder, bench.corpus, bench.scale.rounds
     ),
@@ -82,6 +82,7 @@ def measured(names: list[str], scale: Scale) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="session-query-bench-") as folder:
         bench = Bench(Path(folder), scale)
         for name in names:
+            print(f"measuring {name}", file=sys.stderr, flush=True)
             yield from BENCHMARKS[name](bench)
 
 

@@ -7,12 +7,12 @@ values and whether a default was spelled out (search-index §4, §9, §12).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..messages.config import IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
@@ -33,6 +33,7 @@ from ..messages.filters import (
     invalid_filter,
 )
 from ..messages.json import Json, encode
+from .filtering import same_workspace
 from .whitespace import collapse
 
 MAX_PREDICATES: Final = 14
@@ -109,6 +110,22 @@ def event_search(
     events = _event_clauses(filters, "filters")
     _check_budget(events, fixed_predicates=1)
     return _request(Scope.EVENTS, query, session_id, (), events, limit, cursor, config)
+
+
+def in_stored_workspaces(
+    request: SearchRequest,
+    stored: Iterable[str | None],
+    canonical_cwd: Callable[[str], str],
+) -> SearchRequest:
+    """The request with each ``Cwd`` clause naming those of ``stored`` that it stands for."""
+    directories = tuple(stored)
+
+    def named(clause: SessionFilter) -> SessionFilter:
+        if not isinstance(clause, Cwd):
+            return clause
+        return Cwd(tuple(filter(same_workspace(clause.values, canonical_cwd), directories)))
+
+    return evolve(request, session_filters=tuple(map(named, request.session_filters)))
 
 
 def _request(

@@ -32,7 +32,7 @@ def excerpt(text: str, match: tuple[int, int] | None, max_chars: int) -> Excerpt
     """
     start, end = match or (0, 0)
     before, more_before = _folded_before(text, start, max_chars + 1)
-    inside = collapse(text[start : min(end, start + max_chars + 1)])
+    inside = _folded_after(text[start:end], 0, max_chars)
     after = _folded_after(text, start, 2 * max_chars + 2)
     folded = before + after if before else after.lstrip(" ")
     at = len(before)

@@ -16,6 +16,7 @@ JS_WHITESPACE: Final = (
 """Every white space character; none of them has a meaning inside a regular expression class."""
 
 _runs = re.compile(f"[{JS_WHITESPACE}]+")
+_separators = re.compile("[\x1c-\x1f]")
 
 
 def trim(text: str) -> str:
@@ -25,4 +26,7 @@ def trim(text: str) -> str:
 
 def collapse(text: str) -> str:
     """``text`` trimmed, with every run of white space inside it turned into one space."""
+    if text.isascii() and not _separators.search(text):
+        # Here Python's white space is the same, and splitting is several times faster.
+        return " ".join(text.split())
     return _runs.sub(" ", text.strip(JS_WHITESPACE))

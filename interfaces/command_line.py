@@ -62,7 +62,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     try:
         from cyclopts import CycloptsError
 
-        from .commands import app
+        from .index_commands import app
     except ModuleNotFoundError as error:
         if error.name not in ("cyclopts", "rich"):
             raise

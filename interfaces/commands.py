@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 from cyclopts import App, Parameter
@@ -13,7 +14,15 @@ from ..actors.composition import open_session_query
 from ..actors.service import SessionQuery
 from ..history.whitespace import trim
 from ..messages.config import MEMORY, IndexConfig, Tokenizer
-from ..messages.filters import Cwd, EventFilter, SurfaceIn, TimeRange, TypeIn
+from ..messages.filters import (
+    Cwd,
+    EventFilter,
+    SeqRange,
+    SurfaceIn,
+    Text,
+    TimeRange,
+    TypeIn,
+)
 from ..messages.records import EventSearchPage, SessionSearchPage, SessionTitle, Surface
 from ..storage.jsonl import JsonlStore
 from . import json_lines, pages, progress
@@ -21,6 +30,7 @@ from .errors import WrongUse
 from .instants import parse_instant
 from .paging import PAGE, gather
 from .places import STORE_VARIABLE, checked_store, index_file
+from .watching import changes
 
 app = App(
     name="session-query",
@@ -95,7 +105,7 @@ async def search(
     filters = _event_filters(type or [], surface or [], since, until)
     root = checked_store(store)
     path = index_file(index, root, tokenizer)
-    config = IndexConfig(path=path, tokenizer=tokenizer)
+    config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
     bar_wanted = progress.is_wanted(path)
     async with open_session_query(store=JsonlStore(root), index=config) as service:
         if bar_wanted:
@@ -138,6 +148,118 @@ async def events(session: str, /, *, store: StoreOption = None, json: JsonOption
         json_lines.write_records(records)
     else:
         pages.show_events(pages.Screen(sys.stdout), records)
+
+
+@app.command(name="filter")
+async def filter_events(
+    session: str,
+    /,
+    *,
+    text: Annotated[list[str] | None, Parameter(negative=())] = None,
+    type: Annotated[list[str] | None, Parameter(negative=())] = None,
+    surface: Annotated[list[Surface] | None, Parameter(negative=())] = None,
+    from_seq: int | None = None,
+    to_seq: int | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the events of SESSION that have text and meet every condition, in order.
+
+    Parameters
+    ----------
+    session
+        The id of a session.
+    text
+        Only events that hold these words literally, whatever the case; may be repeated.
+    type
+        Only events of this type, such as user/message; may be repeated.
+    surface
+        Only events that stand there relative to what the model sees; may be repeated.
+    from_seq
+        Only events from this number on.
+    to_seq
+        Only events up to this number, inclusive.
+    since
+        Only events from this time on, such as 2026-03-02T09:14:00Z.
+    until
+        Only events up to this time, inclusive.
+    """
+    if from_seq is not None and to_seq is not None and from_seq > to_seq:
+        raise WrongUse(f"--from-seq {from_seq} is after --to-seq {to_seq}")
+    filters: list[EventFilter] = [
+        *(Text(words) for words in text or []),
+        *_event_filters(type or [], surface or [], since, until),
+        SeqRange(from_seq, to_seq),
+    ]
+    async with _reading(store) as service:
+        found = await service.filter_events(session, filters)
+    if json:
+        json_lines.write_records(found)
+        return
+    if not found:
+        pages.tell("nothing found")
+    pages.show_documents(pages.Screen(sys.stdout), found)
+
+
+@app.command
+async def trace(
+    session: str, seq: int | None = None, /, *, store: StoreOption = None, json: JsonOption = False
+) -> None:
+    """Show where SESSION comes from and what came from it, or the relations of its event SEQ.
+
+    Parameters
+    ----------
+    session
+        The id of a session.
+    seq
+        The number of an event, as search and events show it.
+    """
+    async with _reading(store) as service:
+        if seq is None:
+            await _show_lineage(service, session, json)
+            return
+        found = await service.trace_event(session, seq)
+    if json:
+        json_lines.write_records([found])
+    else:
+        pages.show_trace(pages.Screen(sys.stdout), found)
+
+
+@app.command
+async def watch(
+    *,
+    store: StoreOption = None,
+    index: str | None = None,
+    every: float = 1.0,
+    tokenizer: Tokenizer = Tokenizer.CJK,
+    json: JsonOption = False,
+) -> None:
+    """Print each generation of the index and the sessions that changed, until it is interrupted.
+
+    Parameters
+    ----------
+    index
+        The index file; without it, the one that search uses.
+    every
+        Seconds between two looks at the store.
+    tokenizer
+        As for search.
+    """
+    if not 0 < every < 2**31:
+        raise WrongUse(f"--every must be a number of seconds above 0, got {every}")
+    root = checked_store(store)
+    path = index_file(index, root, tokenizer)
+    config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
+    screen = pages.Screen(sys.stdout)
+    async with open_session_query(store=JsonlStore(root), index=config) as service:
+        async for change in changes(service, every):
+            if json:
+                json_lines.write_records([change])
+            else:
+                pages.show_change(screen, change)
+            sys.stdout.flush()
 
 
 @app.command
@@ -240,6 +362,19 @@ async def _show_events(
     elif hits:
         titles = await _titles(service, [session])
         pages.show_event_hits(pages.Screen(sys.stdout), found[-1].session, hits, titles)
+
+
+async def _show_lineage(service: SessionQuery, session: str, json: bool) -> None:
+    found = await service.trace_session(session)
+    pages.tell_skipped(found.skipped)
+    if json:
+        json_lines.write_lineage(found)
+        return
+    screen = pages.Screen(sys.stdout)
+    lines = pages.lineage_lines(found)
+    while batch := list(islice(lines, PAGE)):
+        titles = await _titles(service, [record.header.id for _depth, record in batch])
+        pages.show_lineage(screen, found, batch, titles)
 
 
 async def _titles(service: SessionQuery, ids: Iterable[str]) -> dict[str, SessionTitle]:

@@ -9,13 +9,24 @@ from attrs import asdict
 
 from ..messages.event import Event, surface_op_to_json
 from ..messages.json import encode
-from ..messages.records import EventRecord, EventWindow, SessionRecord, SessionSearchHit
+from ..messages.records import (
+    EventRecord,
+    EventTrace,
+    EventWindow,
+    IndexStatus,
+    LineageTrace,
+    SessionRecord,
+    SessionSearchHit,
+)
+from .watching import Change
 
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def write_records(
-    records: Iterable[SessionRecord | EventRecord | SessionSearchHit],
+    records: Iterable[
+        SessionRecord | EventRecord | SessionSearchHit | EventTrace | Change | IndexStatus
+    ],
 ) -> None:
     """Write each record as one object of its fields."""
     for record in records:
@@ -33,6 +44,25 @@ def write_window(window: EventWindow) -> None:
         "end_seq": encode(window.end_seq),
     }
     _write_line(_object(members))
+
+
+def write_lineage(trace: LineageTrace) -> None:
+    """Write a lineage as one object; its descendants stand in one list, each with its depth.
+
+    Nested lists would be too deep for most readers of JSON.
+    """
+    descendants = [{"depth": depth, **asdict(record)} for depth, record in trace.walk()]
+    _write_line(
+        encode(
+            {
+                "target": asdict(trace.target),
+                "ancestors": [asdict(record) for record in trace.ancestors],
+                "descendants": descendants,
+                "root": trace.root and asdict(trace.root),
+                "unresolved_parent_id": trace.unresolved_parent_id,
+            }
+        )
+    )
 
 
 def _event(event: Event) -> bytes:

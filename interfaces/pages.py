@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from rich.console import Console
@@ -17,7 +17,11 @@ from ..messages.records import (
     EventRecord,
     EventSearchHit,
     EventSearchPage,
+    EventTrace,
     EventWindow,
+    IndexStatus,
+    LineageTrace,
+    SearchDocument,
     SessionRecord,
     SessionSearchHit,
     SessionSearchPage,
@@ -27,8 +31,12 @@ from ..messages.records import (
 )
 from .instants import show_instant
 from .visible import block, one_line
+from .watching import Change
 
 _MATCH = "bold reverse"
+
+_INDENTED = 32
+"""Levels of a lineage that move to the right; deeper ones stay there."""
 
 
 class Screen(Console):
@@ -96,6 +104,83 @@ def show_window(screen: Screen, window: EventWindow) -> None:
         mark, style = (">", "bold cyan") if event.seq == window.target.seq else (" ", "cyan")
         heading = f"{mark} {event.seq} {one_line(event.type)}  {show_instant(event.time)}"
         screen.show([Text(heading, style=style), Text(_body(event)), Text()])
+
+
+def show_documents(screen: Screen, documents: Iterable[SearchDocument]) -> None:
+    """Each event under a heading, with its text."""
+    for document in documents:
+        heading = f"{show_instant(document.time)}  {_event(document)}"
+        screen.show([Text(heading, style="cyan"), Text(block(document.text)), Text()])
+
+
+def lineage_lines(trace: LineageTrace) -> Iterator[tuple[int, SessionRecord]]:
+    """The sessions of a lineage from its first ancestor down, each with its depth."""
+    line = [*reversed(trace.ancestors), trace.target]
+    yield from enumerate(line)
+    for depth, record in trace.walk():
+        yield len(line) - 1 + depth, record
+
+
+def show_lineage(
+    screen: Screen,
+    trace: LineageTrace,
+    lines: Iterable[tuple[int, SessionRecord]],
+    titles: Mapping[str, SessionTitle],
+) -> None:
+    """One line a session, children below and to the right of their parent, the target marked."""
+    shown: list[Text] = []
+    for depth, record in lines:
+        if depth == 0 and trace.unresolved_parent_id is not None:
+            parent = one_line(trace.unresolved_parent_id)
+            shown.append(Text(f"  {parent}  is not in the store", style="dim"))
+        mark = "> " if record.header.id == trace.target.header.id else "  "
+        line = Text(mark + "  " * min(depth, _INDENTED))
+        line.append(one_line(record.header.id), style="cyan").append("  ")
+        line.append(_title(record.header, titles))
+        shown.append(line.append(f"  {show_instant(record.header.created_at)}", style="dim"))
+    screen.show(shown)
+
+
+def show_trace(screen: Screen, trace: EventTrace) -> None:
+    """The event, then one line for each kind of relation that it has."""
+    heading = f"{_event(trace.target)}  {show_instant(trace.target.time)}"
+    relations = {
+        "replaced by": trace.replacement_chain,
+        "replaces": trace.replaced_event_seqs,
+        "cites": trace.source_event_seqs,
+        "cited by": trace.derived_event_seqs,
+    }
+    screen.show(
+        [
+            Text(heading, style="cyan"),
+            *(
+                Text(f"{name:<12}{', '.join(map(str, seqs))}")
+                for name, seqs in relations.items()
+                if seqs
+            ),
+        ]
+    )
+
+
+def show_change(screen: Screen, change: Change) -> None:
+    """One line: the generation, and the sessions that changed."""
+    names = "".join(f"  {one_line(session_id)}" for session_id in change.sessions)
+    screen.show([Text(f"generation {change.generation}").append(names, style="cyan")])
+
+
+def show_index(screen: Screen, status: IndexStatus) -> None:
+    """What an index holds, a line each."""
+    lines = (
+        f"file        {one_line(status.path)}",
+        f"size        {status.size_bytes:,} bytes",
+        f"tokenizer   {status.tokenizer}",
+        f"generation  {status.generation}",
+        f"sessions    {status.sessions:,}",
+        f"documents   {status.documents:,}",
+        f"left out    {len(status.skipped):,}",
+        f"purged      {status.purged:,}",
+    )
+    screen.show(Text(line) for line in lines)
 
 
 def tell(message: str) -> None:

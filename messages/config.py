@@ -81,6 +81,8 @@ class QueryConfig:
     """Most events that ``read_event`` shows before, and after, its target."""
     persisted_read_concurrency: int = field(default=4, validator=_integer(1))
     """Stored logs that are read at the same time."""
+    prepared_session_cache_size: int = field(default=5, validator=_integer(1))
+    """Stored logs that stay in memory for the next read or observation."""
     search_concurrency: int = field(default=4, validator=_integer(1))
     """Searches that run at the same time."""
     on_damaged: Literal["isolate", "fail"] = field(
@@ -91,6 +93,11 @@ class QueryConfig:
     """Seconds that a closing live session may spend on storing its last events."""
     redact: Callable[[str], str] = identity
     """Applied to bodies before a snippet is cut, and to titles. Must be pure."""
+    canonical_cwd: Callable[[str], str] = identity
+    """Working directories count as one workspace where this gives the same text. Must be pure.
+
+    Every comparison of a ``Cwd`` filter goes through it; headers are shown as they are stored.
+    """
     extract: Callable[[str, Json], str] = no_text
     """Searchable text of an event type of the host's own, from its type and payload."""
 
@@ -124,6 +131,8 @@ class IndexConfig:
     snippet_chars: int = field(default=240, validator=_integer(1))
     """Most code points of a snippet."""
     tokenizer: Tokenizer = field(default=Tokenizer.CJK, converter=_tokenizer)
+    shared: bool = False
+    """Let other processes use the same file; for services without live sessions of their own."""
 
     @path.validator
     def _check_path(self, _attribute: object, value: object) -> None:

@@ -222,6 +222,9 @@ def _from_json(value: Json, kinds: frozenset[str]) -> SessionFilter | EventFilte
     if kind == "text":
         return Text(value.get("text"))  # type: ignore[arg-type]  # validated by the class
     if kind in _RANGES:
+        for bound in ("from", "to"):
+            if bound in value and value[bound] is None:
+                raise invalid_filter(f"filter {kind!r}: leave {bound} out where there is no bound")
         return _RANGES[kind](value.get("from"), value.get("to"))
     return _VALUES[kind](value.get("values"))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
+from itertools import zip_longest
+from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
@@ -10,6 +13,8 @@ from .errors import ErrorCode, SessionQueryError
 from .event import Event
 from .header import SessionHeader
 from .json import Json
+
+R = TypeVar("R")
 
 
 class Surface(StrEnum):
@@ -60,6 +65,18 @@ class SessionLog:
 
 
 @frozen
+class SessionSurface:
+    """What the model sees of a session at one moment."""
+
+    header: SessionHeader
+    inherited_event_count: int
+    captured_through_seq: int | None
+    """The last seq of the log it was folded from; ``None`` for a log without events."""
+    events: tuple[Event, ...]
+    """In surface order, which need not be the order of the seqs."""
+
+
+@frozen
 class EventWindow:
     """One event and its neighbours by seq; ``target`` is one of ``events``."""
 
@@ -70,6 +87,87 @@ class EventWindow:
     start_seq: int
     end_seq: int
     """Inclusive."""
+
+
+@frozen
+class SearchDocument(EventRecord):
+    """An event and the text that a search finds it by."""
+
+    text: str
+    """Never empty."""
+
+
+@frozen
+class EventTrace:
+    """What one event has to do with others of its session, by direct links."""
+
+    header: SessionHeader
+    target: EventRecord
+    replaced_by: int | None
+    """Seq of the replacement that removed the target from the surface."""
+    replacement_chain: tuple[int, ...]
+    """That replacement, the one that replaced it in turn, and so on to the one that stands now."""
+    replaced_event_seqs: tuple[int, ...]
+    """What the target removed from the surface, in surface order."""
+    source_event_seqs: tuple[int, ...]
+    """What the target cites, as it was recorded."""
+    derived_event_seqs: tuple[int, ...]
+    """Later events that cite the target, ascending."""
+
+
+@frozen(eq=False, repr=False)
+class LineageNode:
+    """A descendant and what descends from it. Nothing here recurses, however deep the tree is."""
+
+    session: SessionRecord
+    descendants: tuple[LineageNode, ...] = ()
+    """Direct children, oldest first and then by id."""
+
+    def walk(self) -> Iterator[tuple[int, SessionRecord]]:
+        """This session at depth 0 and all below it, each before its own children."""
+        pending = [(0, self)]
+        while pending:
+            depth, node = pending.pop()
+            yield depth, node.session
+            pending += [(depth + 1, child) for child in reversed(node.descendants)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LineageNode):
+            return NotImplemented
+        return all(one == two for one, two in zip_longest(self.walk(), other.walk()))
+
+    def __hash__(self) -> int:
+        return hash(self.session)
+
+    def __repr__(self) -> str:
+        return f"<LineageNode {self.session.header.id!r}, children: {len(self.descendants)}>"
+
+
+@frozen
+class LineageTrace:
+    """Where a session comes from and what came from it."""
+
+    target: SessionRecord
+    ancestors: tuple[SessionRecord, ...]
+    """Nearest first."""
+    descendants: tuple[LineageNode, ...]
+    root: SessionRecord | None
+    """The last ancestor, or the target itself; ``None`` where the lineage is incomplete."""
+    unresolved_parent_id: str | None = None
+    """The parent that is not in the corpus, where the lineage ends before its root."""
+    skipped: tuple[Skipped, ...] = ()
+    """What the listing left out: a reason why a parent or a child may be missing."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the ancestors reach a session without a parent."""
+        return self.root is not None
+
+    def walk(self) -> Iterator[tuple[int, SessionRecord]]:
+        """All descendants, each before its own children; direct children have depth 1."""
+        for node in self.descendants:
+            for depth, session in node.walk():
+                yield depth + 1, session
 
 
 @frozen
@@ -93,6 +191,16 @@ class TitleResult:
     header: SessionHeader | None = None
     title: SessionTitle | None = None
     error: SessionQueryError | None = None
+
+
+@frozen
+class Projected(Generic[R]):
+    """One answer of ``project_many``: what the fold made of a log, or why there is nothing."""
+
+    session_id: str
+    value: R | None = None
+    error: Exception | None = None
+    """A ``SessionQueryError`` where the log could not be read, else what the fold raised."""
 
 
 @frozen
@@ -157,6 +265,24 @@ class SessionListing:
 
     sessions: tuple[SessionRecord, ...]
     skipped: tuple[Skipped, ...] = ()
+
+
+@frozen
+class IndexStatus:
+    """What a search index holds."""
+
+    path: str
+    size_bytes: int
+    """Of all its files; 0 in memory."""
+    generation: int
+    sessions: int
+    documents: int
+    """Searchable events, those included that are removed and not reclaimed yet."""
+    skipped: tuple[Skipped, ...]
+    """Sessions that are stored and could not be indexed."""
+    purged: int
+    """Sessions that are kept out."""
+    tokenizer: str
 
 
 @frozen

@@ -26,7 +26,8 @@ from .layout import (
     parse_log_name,
     project_name,
 )
-from .log_file import ForeignFormat, LogFile, NotASession, first_header, is_young
+from .log_file import ForeignFormat, LogFile, first_header, is_young
+from .log_text import NotASession
 
 
 @frozen
@@ -254,12 +255,7 @@ class Catalogue:
         if others:
             error: StoreError = CorruptLog(f"{where} exists both plain and compressed")
             return _refusal(error, where, session_id)
-        if parsed.compressed:
-            error = UnsupportedLog(
-                f"{where}: compressed logs need zstd, which this version does not read"
-            )
-            return _refusal(error, where, session_id)
-        return LogFile(f"{place.path}/{name}", where, parsed.version)
+        return LogFile(f"{place.path}/{name}", where, parsed.version, parsed.compressed)
 
     def _check_identity(
         self, place: _Place, log: LogFile, stat: FileStat, header: SessionHeader

@@ -196,7 +196,8 @@ class DocumentRows:
                 span,
             ).fetchall()
             settled = [
-                (*row[:6], _settled(integer(row[2]), integer(row[6]), shadowed), row[7]) for row in rows
+                (*row[:6], _settled(integer(row[2]), integer(row[6]), shadowed), row[7])
+                for row in rows
             ]
             texts = self._db.execute(
                 f"SELECT text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import time  # noqa: TID251  # the clock that file times are taken from
@@ -108,12 +109,27 @@ class Files(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
+    def lock(self, path: str) -> OpenFile:
+        """Open a file, created where it is missing, and lock it until it is closed.
+
+        Every opening counts as another owner, in one process too, and none outlives its process.
+        ``BlockingIOError`` where another opening holds the lock: nothing waits.
+        """
+        ...
+
+    def process_id(self) -> int:
+        """What tells this process from others on the same disk."""
+        ...
+
 
 class OsFiles:
     """The disk of the operating system."""
 
     def now_ns(self) -> int:
         return time.time_ns()
+
+    def process_id(self) -> int:
+        return os.getpid()
 
     def stat(self, path: str) -> FileStat:
         return _file_stat(os.stat(path))
@@ -148,6 +164,15 @@ class OsFiles:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def lock(self, path: str) -> OpenFile:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return OsFile(descriptor)
 
 
 class OsFile:

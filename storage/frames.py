@@ -30,6 +30,10 @@ class BadFrame(Exception):
     """Bytes that no cut-short append leaves: no frame, a forbidden one, or one that lies."""
 
 
+class NotAFrame(BadFrame):
+    """Bytes that are no frame at all."""
+
+
 class UnsupportedFrame(Exception):
     """A frame that is intact and needs more than this version gives it."""
 
@@ -59,7 +63,7 @@ class Lookahead:
 
     def read(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes from ``offset``; fewer only at the end."""
-        length = min(length, self.size - offset)
+        length = max(min(length, self.size - offset), 0)
         at = offset - self._start
         if not 0 <= at <= at + length <= len(self._data):
             wanted = max(length, min(_AHEAD_BYTES, self.size - offset))
@@ -94,7 +98,7 @@ def _header(source: Lookahead, start: int) -> tuple[int, bool]:
         if _only_zeros(source, start):
             # A power loss can leave a file longer than what was written into it.
             raise _Torn
-        raise BadFrame(f"no frame begins with {magic.hex(' ')}")
+        raise NotAFrame(f"no frame begins with {magic.hex(' ')}")
     at = start + len(_MAGIC)
     descriptor = source.need(at, 1)[0]
     if descriptor & 0x08:

@@ -18,16 +18,17 @@ from ..history.cursor import decode_cursor, stale_cursor
 from ..history.request import SearchRequest
 from ..messages.config import IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
-from ..messages.records import SessionTitle, Skipped
+from ..messages.records import IndexStatus, SessionTitle, Skipped
 from .counting import register_counting
-from .index_file import index_failed, open_index_file
+from .index_file import index_errors, open_index_file
 from .index_query import best_of_extent, best_of_sessions_by_count, recent_predicates
 from .index_scan import count_function, reaches, scan_limit
 from .index_tables import IndexTables
-from .index_values import blob, decode_header, decode_title
+from .index_values import blob, decode_header, decode_title, integer, text, text_of
 from .index_view import (
     IndexedDocument,
     Match,
+    Overtaken,
     Ranking,
     Reader,
     Target,
@@ -46,7 +47,9 @@ SLICE_EVENTS: Final = 2_000
 _MERGE_AFTER: Final = 128
 """Transactions that wrote full text, before the idle writer merges their segments."""
 
-_MERGE_PAGES: Final = 300
+_MERGE_PAGES: Final = 32
+"""Fewest pages that one merge writes: below 10 ms, which is what a commit may have to wait."""
+
 _TIDY_DOCUMENTS: Final = 256
 _INTERRUPT_CHECK: Final = 10_000
 """SQLite instructions between two looks at whether a call was interrupted."""
@@ -58,20 +61,36 @@ class SearchIndex:
     def __init__(self, config: IndexConfig, extract: Extract) -> None:
         """Open the file; raises ``SessionQueryError`` (``INDEX_FAILED``)."""
         self.config = config
+        self.incarnation = 0
+        """Moves each time the index is emptied and begun anew."""
+        self._extract = extract
+        self._interrupted = False
         self._file = open_index_file(config)
+        self._db = self._file.connection
         try:
-            self._db = self._file.connection
-            self._interrupted = False
-            self._db.set_progress_handler(lambda: self._interrupted, _INTERRUPT_CHECK)
             register_counting(self._db)
-            self._tables = IndexTables(self._db, config.tokenizer)
-            self.stored = StoredArm(self._tables)
-            self.live = LiveArm(self._tables, self.stored, extract)
-        except apsw.Error as error:
+            self._load_or_recreate()
+            self._db.set_progress_handler(self._must_stop, _INTERRUPT_CHECK)
+        except BaseException:
             self._file.close()
-            raise index_failed(f"index {config.path} cannot be read: {error}") from error
+            raise
         self.has_snapshots = self._file.has_snapshots
         """Whether readers see a fixed state beside the writer, or must borrow its lane."""
+
+    def _load_or_recreate(self) -> None:
+        with index_errors(f"index {self.config.path} cannot be read"):
+            try:
+                self._load()
+            except (apsw.CorruptError, apsw.NotADBError):
+                self._file.recreate(0)
+                self._load()
+
+    def _load(self) -> None:
+        self._tables = IndexTables(self._db, self.config.tokenizer)
+        self.stored = StoredArm(self._tables)
+        self.live = LiveArm(self._tables, self.stored, self._extract)
+        self._version = self._db.pragma("data_version")
+        """Moves when another process writes to the file."""
 
     @property
     def generation(self) -> int:
@@ -82,10 +101,8 @@ class SearchIndex:
         """A reader of this index; one that borrows the writer's connection needs its lane."""
         if not self.has_snapshots:
             return Reader(self._db, self.interrupt, owned=False)
-        try:
+        with index_errors(f"index {self.config.path} cannot be read"):
             connection = self._file.open_reader()
-        except apsw.Error as error:
-            raise index_failed(f"index {self.config.path} cannot be read: {error}") from error
         register_counting(connection)
         return Reader(connection, connection.interrupt, owned=True)
 
@@ -101,6 +118,82 @@ class SearchIndex:
         """Stop the call that is under way, from any thread; it fails and changes nothing."""
         self._interrupted = True
         self._db.interrupt()
+
+    def _must_stop(self) -> bool:
+        return self._interrupted and not self._tables.ending
+
+    # -- turns and remaking -------------------------------------------------------------------
+
+    def take_turn(self) -> bool:
+        """Begin to write; false while another process that shares the file is writing."""
+        if not self.config.shared:
+            return True
+        with index_errors("the index could not be read"):
+            if not self._file.try_pass_lock():
+                return False
+            if self._db.pragma("data_version") != self._version:
+                known = self.generation
+                self._load()
+                if self.generation < known:
+                    # Begun anew by a process that could not read how far it had come.
+                    self._tables.generation = known
+                    self.rebind()
+            return True
+
+    def end_turn(self) -> None:
+        """Let other processes write."""
+        self._file.release_pass_lock()
+
+    def rebuild(self) -> bool:
+        """Empty the index and begin anew, whatever is in it; false while a reader prevents it.
+
+        Raises:
+            SessionQueryError: ``INDEX_FAILED``.
+        """
+        with index_errors("the index could not be rebuilt"):
+            try:
+                self._file.recreate(self.generation + 1)
+            except apsw.BusyError:
+                return False
+            self.incarnation += 1
+            self._load()
+        return True
+
+    def purge(self, session_id: str) -> None:
+        """Remove a session and keep it out; ``purge_on`` and ``scrub`` remove its bytes."""
+        with self._tables.transaction() as tx:
+            self.stored.purge(tx, session_id)
+
+    def purge_on(self) -> bool:
+        """One bounded piece of removing what is dead, from tables and full text; whether to go on."""
+        if self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS):
+            return True
+        return self._tables.optimize(_MERGE_PAGES)
+
+    def scrub(self) -> bool:
+        """Leave no byte of what was deleted in any file; false while a reader prevents it."""
+        with index_errors("the index could not be scrubbed"):
+            try:
+                return self._file.scrub()
+            except apsw.BusyError:
+                return False
+
+    def status(self) -> IndexStatus:
+        """What the index holds."""
+        with index_errors("the index could not be read"):
+            documents: object = self._db.execute("SELECT count(*) FROM doc").get
+            return IndexStatus(
+                path=self.config.path,
+                size_bytes=self._file.size(),
+                generation=self.generation,
+                sessions=len(self.stored.entries),
+                documents=integer(documents),
+                skipped=tuple(
+                    unreadable.skipped for _, unreadable in sorted(self.stored.unreadable.items())
+                ),
+                purged=len(self.stored.purged),
+                tokenizer=self.config.tokenizer,
+            )
 
     # -- following the store and the live sessions --------------------------------------------
 
@@ -165,25 +258,40 @@ class SearchIndex:
         with self._tables.transaction() as tx:
             tx.visible = True
 
+    def needs_tidying(self, movable_events: int) -> bool:
+        """Whether ``tidy`` may have something to do; not while a call changes the index."""
+        return (
+            self._tables.may_hold_dead
+            or self._tables.unmerged > _MERGE_AFTER
+            or self.live.has_unwanted
+            or self._movable(movable_events) is not None
+        )
+
     def tidy(self, movable_events: int) -> bool:
         """One bounded piece of upkeep that no search can see; whether more is left.
 
         Moves stored documents of live sessions to the file once there are ``movable_events`` of
         one, merges full-text segments, reclaims dead rows.
         """
-        for entry in self.live.entries.values():
-            if entry.visible and self.live.movable(entry) >= movable_events:
-                with self._tables.transaction() as tx:
-                    self.live.move(tx, entry, _TIDY_DOCUMENTS)
-                return True
+        entry = self._movable(movable_events)
+        if entry is not None:
+            with self._tables.transaction() as tx:
+                self.live.move(tx, entry, _TIDY_DOCUMENTS)
+            return True
         if self.live.has_unwanted:
             with self._tables.transaction() as tx:
                 self.live.reclaim(tx, _TIDY_DOCUMENTS)
             return True
         if self._tables.unmerged > _MERGE_AFTER:
-            self._tables.merge(_MERGE_PAGES)
+            # Each merge opens all segments, so that it should write in proportion.
+            self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
             return True
         return self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS)
+
+    def _movable(self, events: int) -> LiveEntry | None:
+        """A live session with at least so many stored events in memory."""
+        shown = (entry for entry in self.live.entries.values() if entry.visible)
+        return next((entry for entry in shown if self.live.movable(entry) >= events), None)
 
     def _wanted_numbers(self) -> frozenset[int]:
         return self.stored.building | {entry.no for entry in self.live.entries.values()}
@@ -193,16 +301,26 @@ class SearchIndex:
     def titles(self, session_ids: Sequence[str]) -> dict[str, tuple[str, SessionTitle | None]]:
         """Titles of settled stored sessions, each with the revision it belongs to."""
         found: dict[str, tuple[str, SessionTitle | None]] = {}
-        for session_id in session_ids:
-            entry = self.stored.entries.get(session_id)
-            if entry is None or not entry.state.settled or entry.provisional:
-                continue
-            title = self._db.execute("SELECT title FROM session WHERE no = ?", (entry.no,)).get
-            found[session_id] = (
-                entry.state.revision,
-                decode_title(title) if isinstance(title, bytes) else None,
-            )
+        with index_errors("the index could not be read"):
+            for session_id in session_ids:
+                entry = self.stored.entries.get(session_id)
+                if entry is None or entry.provisional:
+                    continue
+                row = self._db.execute(
+                    "SELECT revision, title FROM session WHERE no = ? AND settled", (entry.no,)
+                ).fetchone()
+                if row is not None:
+                    revision, title = row
+                    found[session_id] = (
+                        text(revision),
+                        decode_title(title) if isinstance(title, bytes) else None,
+                    )
         return found
+
+    def workspaces(self) -> tuple[str | None, ...]:
+        """The distinct working directories of the sessions that the index holds."""
+        rows = self._db.execute("SELECT cwd FROM session UNION SELECT cwd FROM recent_session")
+        return tuple(None if cwd is None else text_of(blob(cwd)) for (cwd,) in rows)
 
     def open_view(
         self,
@@ -220,11 +338,11 @@ class SearchIndex:
         Raises:
             SessionQueryError: ``SESSION_NOT_FOUND`` for the target of an event search,
                 ``INVALID_CURSOR``, ``STALE_CURSOR``, ``INDEX_FAILED``.
+            Overtaken: another process has written since this one looked.
         """
-        try:
-            if self.has_snapshots:
-                pinned = reader.pin()
-                assert pinned == self.generation, "a snapshot is pinned on the writer's lane"
+        with index_errors("the index could not be read"):
+            if self.has_snapshots and reader.pin() != self.generation:
+                raise Overtaken
             target = self._target(request, epoch, store_bound, skipped)
             generation = target.generation if target is not None else str(self.generation)
             offset = _offset(request, instance, generation)
@@ -240,10 +358,6 @@ class SearchIndex:
                 skipped=skipped,
             )
             return self._with_matches(view, ranking)
-        except apsw.InterruptError:
-            raise
-        except apsw.Error as error:
-            raise index_failed(f"the index could not be read: {error}") from error
 
     def _target(
         self, request: SearchRequest, epoch: int, store_bound: bool, skipped: tuple[Skipped, ...]
@@ -267,6 +381,11 @@ class SearchIndex:
         if store_bound and session_id in self.stored.unreadable:
             # A pass under way may know more than the last one that was completed.
             skipped = (self.stored.unreadable[session_id].skipped, *skipped)
+        if store_bound and self.stored.is_purged(session_id):
+            raise SessionQueryError(
+                ErrorCode.SESSION_NOT_FOUND,
+                f"session {session_id!r} was purged from the index; a rebuild lets it in again",
+            )
         for left_out in skipped:
             if left_out.session_id == session_id:
                 raise SessionQueryError(left_out.code, left_out.message)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import apsw
@@ -24,11 +27,29 @@ SCHEMA_VERSION: Final = 1
 
 WRITER_CACHE_KIB: Final = 64 * 1024
 READER_CACHE_KIB: Final = 8 * 1024
+SHARED_WAIT_MS: Final = 1_000
+"""How long a statement waits, on its worker thread, for one of another process."""
+
 FTS_HASH_BYTES: Final = 8 * 1024 * 1024
 """Memory that FTS5 gathers before it writes a segment."""
 
+_HEADER_BYTES: Final = 100
+_APPLICATION_OFFSET: Final = 68
+
 _TABLES: Final = frozenset(
-    {"meta", "event_type", "session", "continuation", "extent", "doc", "body", "skipped", "dead"}
+    {
+        "meta",
+        "event_type",
+        "session",
+        "continuation",
+        "checkpoint",
+        "extent",
+        "doc",
+        "body",
+        "skipped",
+        "purged",
+        "dead",
+    }
 )
 _FTS_TABLES: Final = frozenset({"fts", "fts_data", "fts_idx", "fts_config"})
 
@@ -40,15 +61,16 @@ CREATE TABLE session(
     cwd BLOB, parent BLOB, header BLOB NOT NULL, revision TEXT NOT NULL,
     generation INTEGER NOT NULL, next_seq INTEGER NOT NULL, settled INTEGER NOT NULL, title BLOB
 );
-CREATE TABLE continuation(
-    session INTEGER PRIMARY KEY, mark BLOB, state_seq INTEGER NOT NULL, state BLOB NOT NULL,
-    state_mark BLOB
+CREATE TABLE continuation(session INTEGER PRIMARY KEY, mark BLOB);
+CREATE TABLE checkpoint(
+    session INTEGER PRIMARY KEY, seq INTEGER NOT NULL, state BLOB NOT NULL, mark BLOB
 );
 CREATE TABLE extent(
     session INTEGER NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL, PRIMARY KEY(session, lo)
 ) WITHOUT ROWID;
 CREATE TABLE skipped(id BLOB PRIMARY KEY, revision TEXT NOT NULL, skipped BLOB NOT NULL)
     WITHOUT ROWID;
+CREATE TABLE purged(digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE dead(session INTEGER PRIMARY KEY);
 INSERT INTO meta VALUES ('generation', 0), ('next_id', 1), ('next_no', 1);
 """
@@ -81,36 +103,133 @@ def index_failed(message: str) -> SessionQueryError:
     return SessionQueryError(ErrorCode.INDEX_FAILED, message)
 
 
+class IndexDamaged(SessionQueryError):
+    """The file is ours and its content is damaged; building it anew mends it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INDEX_FAILED, message)
+
+
+def index_error(doing: str, error: apsw.Error) -> SessionQueryError:
+    """The query error of a failed operation on the index."""
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        return IndexDamaged(f"{doing}: {error}")
+    return index_failed(f"{doing}: {error}")
+
+
+@contextmanager
+def index_errors(doing: str) -> Iterator[None]:
+    """Turn what SQLite raises in the block into query errors; interruptions pass."""
+    try:
+        yield
+    except apsw.InterruptError:
+        raise
+    except apsw.Error as error:
+        raise index_error(doing, error) from error
+
+
 @define(eq=False)
 class IndexFile:
     """An open index file: the writer's connection and what proves ownership."""
 
     path: str
     connection: apsw.Connection
+    _config: IndexConfig
     _lock: int | None
     """File descriptor of the lock file, held as long as the index is open."""
+    _pass_lock: int | None = None
+    """Of the file by which services that share an index take turns at writing."""
 
     @property
     def has_snapshots(self) -> bool:
         """Whether readers on connections of their own see a fixed state beside the writer."""
-        return self._journal_mode == "wal"
-
-    @property
-    def _journal_mode(self) -> str:
-        return str(self.connection.pragma("journal_mode"))
+        mode: object = self.connection.pragma("journal_mode")
+        return mode == "wal"
 
     def open_reader(self) -> apsw.Connection:
         """A further connection that only reads."""
-        reader = apsw.Connection(self.path)
+        reader = _connected(self.path, self._config)
         reader.execute(f"PRAGMA query_only=1; PRAGMA cache_size=-{READER_CACHE_KIB}")
         return reader
 
+    def prepare(self, damaged: bool) -> None:
+        """Make the file ready for this version; one that cannot be read is begun anew."""
+        try:
+            if not damaged:
+                _prepare(self.connection, self._config, 0)
+        except (apsw.CorruptError, apsw.NotADBError):
+            damaged = True
+        if damaged:
+            self.recreate(0)
+
+    def recreate(self, generation: int) -> None:
+        """Empty the file, whatever is in it, and begin anew with this generation.
+
+        Raises:
+            apsw.BusyError: another connection reads the file at this moment.
+        """
+        self.connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+        try:
+            self.connection.execute("VACUUM")
+        finally:
+            self.connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
+        if "live" in self.connection.db_names():
+            self.connection.execute("DETACH live")
+        _prepare(self.connection, self._config, generation)
+
+    def scrub(self) -> bool:
+        """Leave no byte of what was deleted in any file; false while another reader prevents it."""
+        if self.path == MEMORY:
+            return True
+        self.connection.execute("PRAGMA journal_size_limit=0")
+        try:
+            # Without WAL, this transaction is what truncates a journal that is kept; it has to
+            # change something to have one.
+            with self.connection:
+                self.connection.execute("INSERT INTO dead VALUES (-1)")
+                self.connection.execute("DELETE FROM dead WHERE session = -1")
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self.connection.execute("PRAGMA journal_size_limit=-1")
+        return all(_size(f"{self.path}-{kind}") == 0 for kind in ("wal", "journal"))
+
+    def size(self) -> int:
+        """Bytes of the file and of what SQLite keeps beside it; 0 in memory."""
+        if self.path == MEMORY:
+            return 0
+        return sum(_size(f"{self.path}{kind}") for kind in ("", "-wal", "-journal"))
+
+    def try_pass_lock(self) -> bool:
+        """Take the turn at writing, if no other process has it."""
+        lock = os.open(f"{self.path}-pass", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._pass_lock = lock
+        return True
+
+    def release_pass_lock(self) -> None:
+        """Give the turn away; again is harmless."""
+        if self._pass_lock is not None:
+            os.close(self._pass_lock)
+            self._pass_lock = None
+
     def close(self) -> None:
         """Close the connection, then let other processes have the file."""
+        self.release_pass_lock()
         self.connection.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def open_index_file(config: IndexConfig) -> IndexFile:
@@ -122,7 +241,9 @@ def open_index_file(config: IndexConfig) -> IndexFile:
     """
     try:
         if config.path == MEMORY:
-            return IndexFile(MEMORY, _prepared(apsw.Connection(MEMORY), config), None)
+            connection = _connected(MEMORY, config)
+            _prepare(connection, config, 0)
+            return IndexFile(MEMORY, connection, config, None)
         return _open_on_disk(config)
     except (apsw.Error, OSError) as error:
         raise index_failed(f"index {config.path}: {error}; choose another path") from error
@@ -130,20 +251,61 @@ def open_index_file(config: IndexConfig) -> IndexFile:
 
 def _open_on_disk(config: IndexConfig) -> IndexFile:
     path = os.path.abspath(config.path)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _make_private(os.path.dirname(path))
     _create_private(path)
-    connection = apsw.Connection(path)
+    connection = _connected(path, config)
     lock: int | None = None
     try:
         # Before the lock, so that nothing of ours is left beside a file that is not ours.
-        _refuse_foreign(connection, path)
-        lock = _own(path)
-        return IndexFile(path, _prepared(connection, config), lock)
+        damaged = _is_damaged(connection, path)
+        lock = _own(path, fcntl.LOCK_SH if config.shared else fcntl.LOCK_EX)
+        file = IndexFile(path, connection, config, lock)
+        file.prepare(damaged)
+        return file
     except BaseException:
         connection.close()
         if lock is not None:
             os.close(lock)
         raise
+
+
+def _connected(path: str, config: IndexConfig) -> apsw.Connection:
+    connection = apsw.Connection(path)
+    if config.shared:
+        connection.set_busy_timeout(SHARED_WAIT_MS)
+    return connection
+
+
+def _is_damaged(connection: apsw.Connection, path: str) -> bool:
+    """Whether a file says that it is ours and cannot be read; raises where it is not ours."""
+    try:
+        _refuse_foreign(connection, path)
+    except (apsw.CorruptError, apsw.NotADBError):
+        if _application_in_header(path) != APPLICATION_ID:
+            raise
+        return True
+    return False
+
+
+def _application_in_header(path: str) -> int:
+    """What an SQLite file names as its application, read without SQLite; 0 for a short file."""
+    with open(path, "rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES:
+        return 0
+    application: int = struct.unpack_from(">I", header, _APPLICATION_OFFSET)[0]
+    return application
+
+
+def _make_private(directory: str) -> None:
+    """Create what is missing of a directory, each level of it for its owner alone."""
+    try:
+        os.mkdir(directory, 0o700)
+    except FileNotFoundError:
+        _make_private(os.path.dirname(directory))
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
 
 
 def _create_private(path: str) -> None:
@@ -154,11 +316,11 @@ def _create_private(path: str) -> None:
             raise index_failed(f"index {path} is not a file; choose another path") from None
 
 
-def _own(path: str) -> int:
-    """Lock the index for this process; a lock file beside it names the owner."""
+def _own(path: str, mode: int) -> int:
+    """Lock the index for this process; a lock file beside it names the latest owner."""
     lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, mode | fcntl.LOCK_NB)
     except OSError as error:
         owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
@@ -187,20 +349,26 @@ def _refuse_foreign(connection: apsw.Connection, path: str) -> None:
         raise index_failed(f"{path} holds tables that are not ours ({names}); choose another path")
 
 
-def _prepared(connection: apsw.Connection, config: IndexConfig) -> apsw.Connection:
-    connection.execute(
-        f"PRAGMA journal_mode={config.journal_mode}; PRAGMA synchronous=NORMAL; "
-        f"PRAGMA cache_size=-{WRITER_CACHE_KIB}; PRAGMA temp_store=MEMORY"
-    ).fetchall()
+def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) -> None:
+    """Make an index of an empty or outdated file, with at least this generation."""
     identity = tokenizer_identity(config.tokenizer)
-    if not _fits(connection, identity):
-        with connection:
-            _create(connection, identity)
+    fits = _fits(connection, identity)
+    if not (config.shared and fits):
+        # Whoever shares a file that is in use leaves its journal as it is.
+        connection.execute(f"PRAGMA journal_mode={config.journal_mode}").fetchall()
+    connection.execute(
+        "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY; "
+        f"PRAGMA cache_size=-{WRITER_CACHE_KIB}"
+    ).fetchall()
+    if not fits:
+        connection.execute("BEGIN IMMEDIATE")
+        if not _fits(connection, identity):
+            _create(connection, identity, generation)
+        connection.execute("COMMIT")
     connection.execute(_RECENT)
     connection.execute(
         _DOCUMENTS.format(schema="live", prefix="recent_", hash_bytes=FTS_HASH_BYTES)
     )
-    return connection
 
 
 def _fits(connection: apsw.Connection, identity: str) -> bool:
@@ -212,11 +380,12 @@ def _fits(connection: apsw.Connection, identity: str) -> bool:
     return built_with == identity
 
 
-def _create(connection: apsw.Connection, identity: str) -> None:
+def _create(connection: apsw.Connection, identity: str, generation: int) -> None:
     for table in ("fts", *sorted(_TABLES)):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.execute(_SCHEMA)
     connection.execute(_DOCUMENTS.format(schema="main", prefix="", hash_bytes=FTS_HASH_BYTES))
     connection.execute("INSERT INTO meta VALUES ('tokens', ?)", (identity,))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", SCHEMA_VERSION)

@@ -82,12 +82,17 @@ class _Conditions:
 
     def within(self, column: str, start: float | None, end: float | None) -> None:
         if start is not None:
-            self.add(f"{column} >= ?", start)
+            self.add(f"{column} >= ?", _bound(start))
         if end is not None:
-            self.add(f"{column} <= ?", end)
+            self.add(f"{column} <= ?", _bound(end))
 
     def built(self) -> Predicates:
         return Predicates(" AND ".join(self.terms) or "1", tuple(self.bindings))
+
+
+def _bound(value: float) -> float:
+    """The end of a range as SQLite takes it: no whole number of more than 64 bits."""
+    return value if abs(value) < 2**63 else float(value)
 
 
 def integers(values: Iterable[int]) -> apsw.CArrayBinding:

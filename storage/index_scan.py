@@ -17,7 +17,7 @@ from ..messages.header import SessionHeader
 from ..messages.records import EventSearchHit, SessionSearchHit
 from .counting import INSTANCES, MIN_AVERAGE_LENGTH, SPANS, average_length, counts_from_ranks
 from .document_rows import CURRENT, SHADOWED, SURFACES
-from .index_file import index_failed
+from .index_file import index_errors
 from .index_query import (
     SEQ_BITS,
     Binding,
@@ -65,18 +65,14 @@ def scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str]
         SessionQueryError: ``INDEX_FAILED``.
         apsw.InterruptError: the reader was interrupted.
     """
-    try:
+    with index_errors("the index could not be read"):
         return _scan(reader, view, config, redact)
-    except apsw.InterruptError:
-        raise
-    except apsw.Error as error:
-        raise index_failed(f"the index could not be read: {error}") from error
 
 
 def _scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str], str]) -> Found:
     ranking = view.ranking or _rank(reader.connection, view, config)
     page = ranking.matches[view.offset : view.offset + view.request.limit]
-    hydrated = _Hydration(reader.connection, view, config, redact)
+    hydrated = _Hydration(reader, view, config, redact)
     more = len(ranking.matches) > view.offset + view.request.limit
     if view.request.scope is Scope.SESSIONS:
         sessions = tuple(hydrated.session_hit(match) for match in page)
@@ -211,6 +207,9 @@ def _arm(db: apsw.Connection, statement: str, bindings: tuple[Binding, ...], lim
 def _merged(arms: list[_Arm]) -> tuple[list[Match], bool]:
     """All matches in order, up to the end of the first arm that has more than it shows."""
     complete = all(arm.complete for arm in arms)
+    filled = [arm for arm in arms if arm.matches]
+    if len(filled) < 2:
+        return filled[0].matches if filled else [], complete
     merged = heapq.merge(*(arm.matches for arm in arms))
     if complete:
         return list(merged), True
@@ -238,16 +237,18 @@ class _Hydration:
 
     def __init__(
         self,
-        db: apsw.Connection,
+        reader: Reader,
         view: View,
         config: IndexConfig,
         redact: Callable[[str], str],
     ) -> None:
-        self._db = db
+        self._db = reader.connection
         self._view = view
         self._chars = config.snippet_chars
         self._redact = redact
-        self._finder = MatchFinder(view.request.query, list(view.tokens), config.tokenizer)
+        self._finder = MatchFinder(
+            view.request.query, list(view.tokens), config.tokenizer, reader.probe
+        )
         self._type_names = {code: name for name, code in view.types.items()}
 
     def session_hit(self, match: Match) -> SessionSearchHit:

@@ -9,8 +9,8 @@ that a rolled back transaction leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, suppress
+from typing import Final, Literal
 
 import apsw
 from attrs import define, field, frozen
@@ -20,7 +20,7 @@ from ..messages.config import Tokenizer
 from ..messages.header import SessionHeader
 from ..messages.records import SessionTitle
 from .document_rows import DocumentRows, Extent, Row, joined
-from .index_file import index_failed
+from .index_file import index_errors
 from .index_values import (
     blob,
     encode_header,
@@ -89,9 +89,17 @@ class IndexTables:
         """The codes of event types. Never changed in place: views keep it."""
         self.unmerged = 0
         """Transactions that wrote text since segments were last merged."""
+        self.may_hold_dead = True
+        """Whether ``reclaim`` has not found the file free of dead rows since some became so."""
+        self.ending = False
+        """Whether a transaction ends at this moment, which a progress handler must not stop.
+
+        A COMMIT that it stops may be done or undone; one that ``interrupt`` stops is undone.
+        """
         self._next_id = integer(meta["next_id"])
         self._next_no = integer(meta["next_no"])
         self._blocks: dict[int, range] = {}
+        self._optimizing = False
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -102,27 +110,18 @@ class IndexTables:
             apsw.InterruptError: the change was interrupted; nothing has changed.
         """
         tx = Transaction(self.generation + 1)
-        try:
-            self.db.execute("BEGIN IMMEDIATE")
+        with index_errors("the index could not be written"):
             try:
+                self.db.execute("BEGIN IMMEDIATE")
                 yield tx
                 self.filed.write_gathered()
                 self.recent.write_gathered()
                 if tx.visible:
                     self._set_meta("generation", tx.generation)
-                self.db.execute("COMMIT")
+                self._end("COMMIT")
             except BaseException:
-                self.filed.forget_gathered()
-                self.recent.forget_gathered()
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-                for take_back in reversed(tx.on_failure):
-                    take_back()
+                self._roll_back(tx)
                 raise
-        except apsw.InterruptError:
-            raise
-        except apsw.Error as error:
-            raise index_failed(f"the index could not be written: {error}") from error
         if tx.visible:
             self.generation = tx.generation
         if tx.types:
@@ -130,6 +129,22 @@ class IndexTables:
         self.unmerged += tx.wrote_text
         for remember in tx.after:
             remember()
+
+    def _roll_back(self, tx: Transaction) -> None:
+        self.filed.forget_gathered()
+        self.recent.forget_gathered()
+        while self.db.in_transaction:
+            with suppress(apsw.InterruptError):
+                self._end("ROLLBACK")
+        for take_back in reversed(tx.on_failure):
+            take_back()
+
+    def _end(self, how: Literal["COMMIT", "ROLLBACK"]) -> None:
+        self.ending = True
+        try:
+            self.db.execute(how)
+        finally:
+            self.ending = False
 
     def take_no(self) -> int:
         """A session number that was never used."""
@@ -266,6 +281,7 @@ class IndexTables:
 
     def mark_dead(self, no: int) -> None:
         """Say that the rows of a number are to be reclaimed unless a session takes them."""
+        self.may_hold_dead = True
         self.db.execute("INSERT OR IGNORE INTO dead VALUES (?)", (no,))
 
     def mark_alive(self, no: int) -> None:
@@ -276,6 +292,7 @@ class IndexTables:
         """Make a session invisible; its rows are reclaimed later."""
         self.db.execute("DELETE FROM session WHERE no = ?", (no,))
         self.db.execute("DELETE FROM continuation WHERE session = ?", (no,))
+        self.db.execute("DELETE FROM checkpoint WHERE session = ?", (no,))
         self.mark_dead(no)
         self.release_block(no)
         tx.visible = True
@@ -284,7 +301,9 @@ class IndexTables:
 
     def reclaim(self, alive: frozenset[int], limit: int) -> bool:
         """Delete up to about ``limit`` dead documents; whether there is more to do."""
-        for (no,) in self.db.execute("SELECT session FROM dead ORDER BY session").fetchall():
+        dead = self.db.execute("SELECT session FROM dead ORDER BY session").fetchall()
+        self.may_hold_dead = bool(dead)
+        for (no,) in dead:
             number = integer(no)
             if number in alive:
                 continue
@@ -308,6 +327,24 @@ class IndexTables:
         # Each table counts one change for the statement itself.
         if self.db.total_changes() - before <= 2:
             self.unmerged = 0
+
+    def optimize(self, pages: int) -> bool:
+        """Merge the file's full text into one segment, a little at a time; whether to go on.
+
+        Only then is nothing left of what was taken out of it.
+        """
+        before = self.db.total_changes()
+        with self.transaction():
+            if not self._optimizing:
+                self.db.execute("INSERT INTO fts(fts, rank) VALUES ('usermerge', 2)")
+                before += 1
+            # A negative number of pages is what begins to merge segments of all sizes.
+            step = pages if self._optimizing else -pages
+            self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (step,))
+            self._optimizing = self.db.total_changes() - before >= 2
+            if not self._optimizing:
+                self.db.execute("INSERT INTO fts(fts, rank) VALUES ('usermerge', 4)")
+        return self._optimizing
 
     # -- inside -------------------------------------------------------------------------------
 

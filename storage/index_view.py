@@ -18,6 +18,7 @@ from ..messages.records import Skipped
 from .document_rows import Extent
 from .index_values import blob, integer, text
 from .live_arm import LiveOverlay
+from .tokens import Probe
 
 
 @frozen(order=True)
@@ -61,6 +62,10 @@ class IndexedDocument:
     text: str
 
 
+class Overtaken(Exception):
+    """Another process changed the index between this one's pass and its view: pass again."""
+
+
 @define(eq=False)
 class Reader:
     """A connection that reads one view at a time, and what keeps its snapshot in place."""
@@ -70,6 +75,8 @@ class Reader:
     """Stops what the reader is doing, from any thread."""
     owned: bool
     """False where it is the writer's connection, lent together with the writer's lane."""
+    probe: Probe = field(factory=Probe)
+    """Finds matches in the texts of a page."""
     _pin: apsw.Cursor | None = None
 
     def pin(self) -> int:

@@ -14,9 +14,13 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from ..messages.json import MAX_DEPTH, MAX_SAFE_INTEGER, Json
+from .long_line import LONG_BYTES, BadSyntax, TooMuch, read_members
 
 RECORD_BYTES: Final = 64 * 1024 * 1024
 """The longest line, its line end left out, that is decoded."""
+
+
+_DECODED_BYTES: Final = 1024 * 1024
 
 
 class NotARecord(Exception):
@@ -30,11 +34,22 @@ class UnsupportedRecord(Exception):
 def read_object(line: bytes) -> dict[str, Json]:
     """A line as a plain object, whether or not it is an event.
 
+    Of a long line only the shortest members are decoded; the others are left out.
+
     Raises:
         NotARecord, UnsupportedRecord
     """
-    if len(line) > RECORD_BYTES:
-        raise UnsupportedRecord(f"{len(line)} bytes is longer than the limit of {RECORD_BYTES}")
+    if len(line) > LONG_BYTES:
+        return short_members(long_members(line))
+    return decode_object(line)
+
+
+def decode_object(line: bytes) -> dict[str, Json]:
+    """A line as an object with all that is in it, however much memory that takes.
+
+    Raises:
+        NotARecord, UnsupportedRecord
+    """
     try:
         value: Json = _decoder.decode(_text(line))
     except json.JSONDecodeError as error:
@@ -49,6 +64,33 @@ def read_object(line: bytes) -> dict[str, Json]:
     if has_many_brackets(line) and deeper_than(value, MAX_DEPTH + 1):
         raise _too_deep(line)
     return value
+
+
+def long_members(line: bytes) -> dict[str, bytes]:
+    """The exact text of every member of a long line; invalid UTF-8 is replaced.
+
+    Raises:
+        NotARecord, UnsupportedRecord
+    """
+    if len(line) > RECORD_BYTES:
+        raise UnsupportedRecord(f"{len(line)} bytes is longer than the limit of {RECORD_BYTES}")
+    try:
+        return read_members(line, RECORD_BYTES)
+    except BadSyntax as error:
+        raise NotARecord(str(error)) from error
+    except TooMuch as error:
+        raise UnsupportedRecord(str(error)) from error
+
+
+def short_members(members: dict[str, bytes]) -> dict[str, Json]:
+    """The members of a long line, decoded as far as ``_DECODED_BYTES`` of them go."""
+    decoded: dict[str, Json] = {}
+    budget = _DECODED_BYTES
+    for name, text in sorted(members.items(), key=lambda member: len(member[1])):
+        budget -= len(text)
+        if budget >= 0:
+            decoded[name] = _decoder.decode(text.decode())
+    return decoded
 
 
 def _text(line: bytes) -> str:

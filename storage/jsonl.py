@@ -7,10 +7,12 @@ A store that is only read is never written to, locked or repaired.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final, Literal, overload
 
 from attrs import define, field
 
+from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.event import Event
 from ..messages.header import SessionHeader
 from .catalogue import Catalogue, Stored
@@ -35,10 +37,11 @@ from .contract import (
 from .files import Files, OsFiles
 from .header_line import check_new
 from .inherited import count_inherited
-from .layout import encode_segment, log_name, project_name
-from .log_file import Mark, Piece, decode_mark, read_piece
+from .layout import COMPRESSED, encode_segment, log_name, project_name
+from .log_file import Mark, Piece, decode_mark, read_piece, salvaged_text
 from .log_writer import LogWriter
 from .slices import check_batch, check_bounds
+from .zstandard import ZstdMissing, compress, require_zstd
 
 WRITABLE: Final = frozenset({0, 1, 2})
 """The formats that a log may be continued in."""
@@ -50,9 +53,23 @@ _NAME_BYTES: Final = 255
 class JsonlStore(SessionStore):
     """Sessions below a root directory, one log file each."""
 
-    def __init__(self, root: str | os.PathLike[str], *, files: Files | None = None) -> None:
-        """``root`` is made absolute once and need not exist. ``files`` is the disk."""
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        compression: Literal["none", "zstd"] = "none",
+        files: Files | None = None,
+    ) -> None:
+        """``root`` is made absolute once and need not exist. ``files`` is the disk.
+
+        ``compression`` is that of new logs; logs of both kinds are read, and continued as they are.
+
+        Raises:
+            SessionQueryError: ``INVALID_CONFIG``, for a compression that is not known or not
+                installed.
+        """
         self.root = os.path.abspath(root)
+        self._suffix = _suffix(compression)
         self._files: Files = files if files is not None else OsFiles()
         self._catalogue = Catalogue(self.root, self._files)
         self._claims: Claims[_Writer] = Claims()
@@ -78,9 +95,9 @@ class JsonlStore(SessionStore):
         segment = encode_segment(header.id)
         if len(segment) > _NAME_BYTES:
             raise ValueError(f"the id {header.id!r:.80} is too long for a directory name")
-        project, name = project_name(header.cwd), log_name(header.version)
-        log = LogWriter(self._files, self.root, project, segment, name, None, 0)
-        writer = _Writer(self, header, log=log, next_seq=0)
+        project = project_name(header.cwd)
+        name = log_name(header.version, suffix=self._suffix)
+        writer = _Writer(self, header, log=self._log_writer(project, segment, name))
         try:
             self._claims.take(header.id, writer)
         except AlreadyOwned as error:
@@ -113,28 +130,56 @@ class JsonlStore(SessionStore):
             raise AlreadyExists(f"session {session_id!r} is stored already, in {stored.log.name}")
 
     def _read(self, session_id: str, mark: Mark | None, limit: int | None) -> Piece:
-        stored = self._find(session_id)
+        return self._read_stored(self._find(session_id), mark, limit)
+
+    def _read_stored(self, stored: Stored, mark: Mark | None, limit: int | None) -> Piece:
         try:
             return read_piece(self._files, stored.log, mark, limit)
         except FileNotFoundError as error:
-            raise NotFound(f"session {session_id!r} was removed: {stored.log.name}") from error
+            raise _removed(stored) from error
         except OSError as error:
             raise StoreFailed(f"{stored.log.name} cannot be read: {error}") from error
+
+    def _salvaged(self, stored: Stored, mark: Mark) -> bytes:
+        try:
+            return salvaged_text(self._files, stored.log, mark)
+        except OSError as error:
+            raise StoreFailed(f"{stored.log.name} cannot be read: {error}") from error
+
+    def _log_writer(self, project: str, segment: str, name: str) -> LogWriter:
+        encode: Callable[[bytes], bytes] = compress if name.endswith(COMPRESSED) else bytes
+        return LogWriter(self._files, self.root, project, segment, name, encode=encode)
 
     def _open_writer(self, stored: Stored) -> WriteHandle:
         header, log = stored.snapshot.header, stored.log
         if log.version not in WRITABLE:
             raise UnsupportedLog(f"{log.name}: logs of format {log.version} are read only")
-        project, segment, name = log.name.split("/")
-        end = LogWriter(self._files, self.root, project, segment, name, None, 0)
-        writer = _Writer(self, header, log=end, next_seq=0)
+        writer = _Writer(self, header, log=self._log_writer(*log.name.split("/")))
         self._claims.take(header.id, writer)
         try:
-            writer.find_end()
+            writer.find_end(stored)
         except BaseException:
-            self._claims.release(header.id, writer)
+            writer.close()
             raise
         return writer
+
+
+def _suffix(compression: str) -> str:
+    if compression == "none":
+        return ""
+    if compression != "zstd":
+        raise SessionQueryError(
+            ErrorCode.INVALID_CONFIG, f"compression must be 'none' or 'zstd', got {compression!r}"
+        )
+    try:
+        require_zstd()
+    except ZstdMissing as error:
+        raise SessionQueryError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return COMPRESSED
+
+
+def _removed(stored: Stored) -> NotFound:
+    return NotFound(f"session {stored.snapshot.header.id!r} was removed: {stored.log.name}")
 
 
 @define(eq=False)
@@ -190,20 +235,31 @@ class _Reader(ReadHandle):
 @define(eq=False)
 class _Writer(_Reader, WriteHandle):
     _log: LogWriter = field(kw_only=True)
-    _next_seq: int = field(kw_only=True)
+    _next_seq: int = field(init=False, default=0)
 
-    def find_end(self) -> None:
-        """Read the log to know where it ends, and refuse where the next batch would cut records.
+    def find_end(self, stored: Stored) -> None:
+        """Own the log and find where it ends; refuse where the next batch would cut records.
 
         Raises:
-            NotFound, CorruptLog, UnsupportedLog, StoreFailed
+            NotFound, AlreadyOwned, CorruptLog, UnsupportedLog, StoreFailed
         """
-        piece = self._home._read(self.header.id, None, None)
+        try:
+            self._log.own()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _removed(stored) from error
+        except OSError as error:
+            raise StoreFailed(f"{stored.log.name} cannot be locked: {error}") from error
+        # What was found before the lock may have been another writer's to change.
+        owned = self._home._find(self.header.id)
+        if owned.log != stored.log:
+            raise StoreFailed(f"{stored.log.name} made room for {owned.log.name}; open it again")
+        piece = self._home._read_stored(owned, None, None)
         if piece.drops_records:
             raise CorruptLog(f"{piece.left_out}; writing would cut whole records off")
         # Whoever resumes a session reads it next; the first append forgets this again.
         self._events, self._piece = list(piece.events), piece
         self._log.stat, self._log.end = piece.stat, piece.mark.offset
+        self._log.recovered = self._home._salvaged(owned, piece.mark)
         self._next_seq = piece.mark.next_seq
 
     def append(self, events: tuple[Event, ...]) -> str:
@@ -225,7 +281,10 @@ class _Writer(_Reader, WriteHandle):
 
     def close(self) -> None:
         super().close()
-        self._home._claims.release(self.header.id, self)
+        try:
+            self._log.release()
+        finally:
+            self._home._claims.release(self.header.id, self)
 
     def _revision(self) -> str:
         return self._log.stat.revision if self._log.stat is not None else "jsonl:unwritten"

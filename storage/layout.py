@@ -14,6 +14,12 @@ from attrs import frozen
 NO_CWD: Final = "_no-cwd"
 """The project directory of sessions without a working directory."""
 
+LOCK_NAME: Final = "session.lock"
+"""The file in a session directory that its writer locks."""
+
+COMPRESSED: Final = ".zstd"
+"""What follows the name of a compressed log."""
+
 _SLUG_UNITS: Final = 251
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _SEPARATORS = re.compile(r"[/\\:]+")
@@ -58,9 +64,9 @@ def project_name(cwd: str | None) -> str:
     return f"--{(slug or 'root')[:_SLUG_UNITS]}--"
 
 
-def log_name(version: int) -> str:
-    """The file name of a plain log of a format."""
-    return f"session.v{version}.jsonl" if version else "session.jsonl"
+def log_name(version: int, *, suffix: str = "") -> str:
+    """The file name of a log of a format; ``suffix`` is empty or ``COMPRESSED``."""
+    return (f"session.v{version}.jsonl" if version else "session.jsonl") + suffix
 
 
 def parse_log_name(name: str) -> LogName | None:

@@ -6,6 +6,7 @@ follows is read; where not, the file was rewritten and is read from the beginnin
 
 from __future__ import annotations
 
+import sys
 from hashlib import blake2b
 from typing import Final
 
@@ -14,23 +15,26 @@ from attrs import define, field, frozen
 
 from ..messages.event import Event
 from ..messages.header import SessionHeader
-from .contract import CorruptLog, Snapshot, StoreFailed, Tail, UnsupportedLog
+from .contract import TAIL_BYTES, CorruptLog, Snapshot, StoreFailed, Tail, UnsupportedLog
 from .files import Files, FileStat, OpenFile
 from .header_line import BadHeader, ForeignHeader, NotAHeader, UnsupportedHeader, read_header
 from .json_line import RECORD_BYTES
+from .log_text import (
+    PIECE_BYTES,
+    SMALL_PIECE_BYTES,
+    FramedText,
+    LogText,
+    NotASession,
+    Place,
+    PlainText,
+)
 from .scan import Scan
 
 PROVISIONAL_NS: Final = 20_000_000
 """A file that changed less than this ago may change again within the same tick of its clock."""
 
 _GUARD_BYTES: Final = 256 * 1024
-_CHUNK_BYTES: Final = 1024 * 1024
-_SMALL_CHUNK_BYTES: Final = 4096
 _ATTEMPTS: Final = 5
-
-
-class NotASession(CorruptLog):
-    """A log file without a session header."""
 
 
 class ForeignFormat(UnsupportedLog):
@@ -48,6 +52,7 @@ class LogFile:
     name: str
     """How messages call the file: its path below the root."""
     version: int
+    compressed: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -59,7 +64,18 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     line: int
     next_seq: int
     beginning: bytes
+    """A digest of the first bytes of the file, as far as they stand before ``offset``."""
     ending: bytes
+    """A digest of the last bytes before ``offset`` that are not part of the beginning."""
+    skip: int
+    """Bytes of text behind ``offset`` and before the line start; 0 in a plain file."""
+    skipped: bytes
+    """A digest of that text."""
+
+    @property
+    def place(self) -> Place:
+        """The line start."""
+        return Place(self.offset, self.skip)
 
 
 @frozen
@@ -117,7 +133,7 @@ def first_header(files: Files, log: LogFile) -> tuple[FileStat, SessionHeader]:
     """
     with files.open_reading(log.path) as file:
         stat = file.stat()
-        return stat, _header(file, log, stat.size)[0]
+        return stat, _header(_text(file, log, stat.size), log)[0]
 
 
 def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None) -> Piece:
@@ -154,11 +170,22 @@ def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None)
     raise StoreFailed(f"{log.name} kept changing while it was read, {_ATTEMPTS} times in a row")
 
 
-def _header(file: OpenFile, log: LogFile, size: int) -> tuple[SessionHeader, int]:
-    """The header and the offset of the line behind it."""
-    line = _first_line(file, log, size)
+def salvaged_text(files: Files, log: LogFile, mark: Mark) -> bytes:
+    """The lines of a torn batch that stand before a mark. Raises ``OSError``, ``CorruptLog``."""
+    with files.open_reading(log.path) as file:
+        return _text(file, log, file.stat().size).salvaged(mark.place)
+
+
+def _text(file: OpenFile, log: LogFile, size: int) -> LogText:
+    kind = FramedText if log.compressed else PlainText
+    return kind(file, log.name, size)
+
+
+def _header(text: LogText, log: LogFile) -> tuple[SessionHeader, Place]:
+    """The header and where the line behind it begins."""
+    line, behind = text.first_line()
     try:
-        return read_header(line, log.version), len(line) + 1
+        return read_header(line, log.version), behind
     except NotAHeader as error:
         raise NotASession(f"{log.name} line 1: {error}") from error
     except BadHeader as error:
@@ -169,26 +196,6 @@ def _header(file: OpenFile, log: LogFile, size: int) -> tuple[SessionHeader, int
         raise refusal from error
     except UnsupportedHeader as error:
         raise UnsupportedLog(f"{log.name} line 1: {error}") from error
-
-
-def _first_line(file: OpenFile, log: LogFile, size: int) -> bytes:
-    pieces: list[bytes] = []
-    offset = 0
-    length = _SMALL_CHUNK_BYTES
-    while offset < size and offset <= RECORD_BYTES:
-        chunk = file.read(offset, min(length, size - offset))
-        if not chunk:
-            break
-        end = chunk.find(b"\n")
-        if end >= 0:
-            pieces.append(chunk[:end])
-            return b"".join(pieces)
-        pieces.append(chunk)
-        offset += len(chunk)
-        length = _CHUNK_BYTES
-    if offset > RECORD_BYTES:
-        raise UnsupportedLog(f"{log.name} line 1: longer than the limit of {RECORD_BYTES} bytes")
-    raise NotASession(f"{log.name}: {size} bytes without a whole first line")
 
 
 @define
@@ -203,97 +210,112 @@ class _Reading:
     torn: bool = field(init=False, default=False)
 
     def read(self, mark: Mark | None, limit: int | None) -> Piece:
-        header, body = _header(self._file, self._log, self._stat.size)
-        appended = mark is not None and self._fits(mark)
+        text = _text(self._file, self._log, self._stat.size)
+        header, body = _header(text, self._log)
+        known = mark if mark is not None and self._fits(mark, text) else None
+        text.seek(known.place if known is not None else body)
         scan = Scan(
             self._log.name,
             header,
-            offset=mark.offset if mark is not None and appended else body,
-            line=mark.line if mark is not None and appended else 1,
-            next_seq=mark.next_seq if mark is not None and appended else 0,
+            line=known.line if known is not None else 1,
+            next_seq=known.next_seq if known is not None else 0,
             earlier=self._earlier,
         )
-        stop = self._stat.size if limit is None else scan.offset + max(limit, 1)
-        complete = self._feed(scan, stop)
-        self.torn = scan.torn
+        scan.joins = text.joins
+        complete = self._feed(scan, text, limit)
+        self.torn = scan.torn or text.torn is not None
         return Piece(
             self._stat,
             header,
             tuple(scan.events),
-            self._mark(scan, mark if appended else None),
-            appended,
+            self._mark(scan, text, known),
+            known is not None,
             complete,
             scan.left_out,
             scan.drops_records,
             self._young,
         )
 
-    def _feed(self, scan: Scan, stop: int) -> bool:
-        """Feed the lines of the file to a scan; ``False`` where it stopped before the end."""
-        size = self._stat.size
-        at = scan.offset
+    def _feed(self, scan: Scan, text: LogText, limit: int | None) -> bool:
+        """Feed the lines of a text to a scan; ``False`` where it stopped before the end."""
+        stop = max(limit, 1) if limit is not None else sys.maxsize
+        at = 0
         fragment: list[bytes] = []
         held = 0
-        while at < size:
-            # A small limit needs no large chunk, but a line longer than it must still get on.
-            ahead = _CHUNK_BYTES if scan.torn else max(stop - at, _SMALL_CHUNK_BYTES, held)
-            chunk = self._file.read(at, min(ahead, _CHUNK_BYTES, size - at))
-            if not chunk:
+        while True:
+            # A small limit needs no large piece, but a line longer than it must still get on.
+            ahead = PIECE_BYTES if scan.torn else max(stop - at, SMALL_PIECE_BYTES, held)
+            piece = text.read(min(ahead, PIECE_BYTES))
+            if not piece:
                 break
-            at += len(chunk)
-            last = chunk.rfind(b"\n")
-            if last < 0:
-                held += len(chunk)
-                if held <= RECORD_BYTES:
-                    fragment.append(chunk)
-                continue
-            if held + chunk.find(b"\n") > RECORD_BYTES:
-                self._refuse_length(scan, held + chunk.find(b"\n"))
-            fragment.append(chunk[:last])
-            scan.feed(b"".join(fragment).split(b"\n"), stop)
-            fragment = [chunk[last + 1 :]]
-            held = len(fragment[0])
-            if scan.offset >= stop and scan.offset < size and not scan.torn:
-                return False
-        scan.end(held)
+            at += len(piece)
+            scan.sealed = text.whole
+            end = piece.find(b"\n")
+            if end >= 0:
+                if held + end > RECORD_BYTES:
+                    scan.refuse_length(held + end)
+                fragment.append(piece[:end])
+                line = b"".join(fragment)
+                fragment = []
+                last = piece.rfind(b"\n")
+                scan.feed([line], stop)
+                del line
+                if last > end:
+                    scan.feed(piece[end + 1 : last].split(b"\n"), stop)
+                piece = piece[last + 1 :]
+                held = 0
+            held += len(piece)
+            if held <= RECORD_BYTES:
+                fragment.append(piece)
+            if end >= 0 and scan.offset >= stop and not scan.torn:
+                return text.place(scan.offset).offset >= self._stat.size
+            if text.ended and held:
+                scan.refuse_fragment(held)
+        scan.end(held, text.torn)
         return True
-
-    def _refuse_length(self, scan: Scan, length: int) -> None:
-        raise UnsupportedLog(
-            f"{self._log.name} line {scan.line + 1}: {length} bytes is longer than the limit of"
-            f" {RECORD_BYTES}"
-        )
 
     def _earlier(self, seq: int) -> Event | None:
         """An event from before the mark, for which the log is read again from its beginning."""
-        events = _Reading(self._files, self._file, self._log, self._stat, False).read(None, None)
-        return events.events[seq] if seq < len(events.events) else None
+        mark: Mark | None = None
+        while mark is None or seq >= mark.next_seq:
+            reading = _Reading(self._files, self._file, self._log, self._stat, False)
+            piece = reading.read(mark, TAIL_BYTES)
+            if seq < piece.mark.next_seq:
+                return piece.events[seq - piece.mark.next_seq]
+            if piece.complete:
+                break
+            mark = piece.mark
+        return None
 
-    def _fits(self, mark: Mark) -> bool:
+    def _fits(self, mark: Mark, text: LogText) -> bool:
         stat = self._stat
         return (
             (mark.device, mark.inode) == (stat.device, stat.inode)
             and mark.offset <= stat.size
             and mark.beginning == self._beginning(mark.offset)
             and mark.ending == self._ending(mark.offset)
+            and mark.skipped == text.skipped(mark.place)
         )
 
-    def _mark(self, scan: Scan, before: Mark | None) -> Mark:
+    def _mark(self, scan: Scan, text: LogText, before: Mark | None) -> Mark:
         """The mark at the end of a scan that began at ``before``."""
-        if before is not None and before.offset == scan.offset:
+        place = text.place(scan.offset)
+        if before is not None and before.place == place:
             return before
         if before is not None and before.offset >= _GUARD_BYTES:
             beginning = before.beginning
         else:
-            beginning = self._beginning(scan.offset)
+            beginning = self._beginning(place.offset)
         return Mark(
             self._stat.device,
             self._stat.inode,
-            scan.offset,
+            place.offset,
             scan.accepted_lines,
             scan.next_seq,
             beginning,
-            self._ending(scan.offset),
+            self._ending(place.offset),
+            place.skip,
+            text.skipped(place),
         )
 
     def _beginning(self, offset: int) -> bytes:

@@ -15,7 +15,15 @@ from attrs import frozen
 
 from .contract import CorruptLog, UnsupportedLog
 from .files import OpenFile
-from .frames import BadFrame, Frame, FrameText, Lookahead, UnsupportedFrame, find_frame
+from .frames import (
+    BadFrame,
+    Frame,
+    FrameText,
+    Lookahead,
+    NotAFrame,
+    UnsupportedFrame,
+    find_frame,
+)
 from .json_line import RECORD_BYTES
 from .zstandard import ZstdMissing
 
@@ -42,6 +50,8 @@ class Place:
 class LogText(ABC):
     """The text of a log file as it was at one size, read once from front to back."""
 
+    joins: bool
+    """Whether what a failed append leaves may share its line with the batch that comes next."""
     whole: bool = False
     """Whether the last piece is part of a batch that was stored to its end."""
     ended: bool = False
@@ -89,6 +99,8 @@ class LogText(ABC):
 class PlainText(LogText):
     """A plain log."""
 
+    joins = True
+
     def __init__(self, file: OpenFile, name: str, size: int) -> None:
         self._file = file
         self._name = name
@@ -132,6 +144,8 @@ class PlainText(LogText):
 
 class FramedText(LogText):
     """A log in Zstandard frames: the header in the first, then one a batch."""
+
+    joins = False
 
     def __init__(self, file: OpenFile, name: str, size: int) -> None:
         self._source = Lookahead(file, size)
@@ -249,7 +263,7 @@ class FramedText(LogText):
             raise self._corrupt(text.frame.start, error) from error
 
     def _corrupt(self, start: int, error: BadFrame) -> CorruptLog:
-        if start == 0 and "no frame begins" in str(error):
+        if start == 0 and isinstance(error, NotAFrame):
             return NotASession(f"{self._name}: {error}")
         return CorruptLog(f"{self._name}: the frame at byte {start} is damaged: {error}")
 

@@ -2,11 +2,13 @@
 
 A new log is written under a temporary name and linked to its own, header and first batch together.
 A batch that fails is cut off again; where even that fails, or a torn tail was found at opening,
-the cut is made before the next batch.
+the cut is made before the next batch. In a compressed log a batch is a frame, and what could be
+read of a torn one is written again as a frame of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +19,8 @@ from ..messages.header import SessionHeader
 from .contract import AlreadyExists, StoreFailed
 from .files import Files, FileStat, OpenFile
 from .header_line import render_header
+from .layout import LOCK_NAME, parse_log_name
+from .ownership import is_owned, take_ownership
 from .records import render_event
 
 _TEMPORARY_NAMES: Final = 1000
@@ -32,10 +36,15 @@ class LogWriter:
     project: str
     segment: str
     name: str
-    stat: FileStat | None
+    _encode: Callable[[bytes], bytes] = field(kw_only=True)
+    """Makes what is stored of the text of a batch."""
+    stat: FileStat | None = field(init=False, default=None)
     """The file as it was last seen or left; ``None`` where there is none yet."""
-    end: int
+    end: int = field(init=False, default=0)
     """Where the log ends; what the file holds behind it is torn."""
+    recovered: bytes = field(init=False, default=b"")
+    """Text behind ``end`` that is part of the log and has to be stored again."""
+    _lock: OpenFile | None = field(init=False, default=None)
     _cut_is_due: bool = field(init=False, default=False)
     """Whether a cut was begun and not finished, so that the file may be longer than the log."""
 
@@ -57,20 +66,42 @@ class LogWriter:
         """How messages call the file."""
         return f"{self.project}/{self.segment}/{self.name}"
 
+    def own(self) -> None:
+        """Become the one writer of the session in all processes, until ``release``.
+
+        Raises:
+            AlreadyOwned
+            OSError
+        """
+        path = f"{self._session_path}/{LOCK_NAME}"
+        if self._lock is None or not is_owned(self._files, path, self._lock):
+            self.release()
+            self._lock = take_ownership(self._files, path, self.place)
+
+    def release(self) -> None:
+        """Give ownership up; harmless where there is none."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
     def create(self, header: SessionHeader, events: tuple[Event, ...]) -> str:
         """Write a new log durably and return its revision.
 
         Raises:
             AlreadyExists: the name was taken meanwhile.
+            AlreadyOwned: another process is about to write it.
             StoreFailed: nothing of the log is stored.
             ValueError: an event that cannot be written.
         """
-        content = render_header(header) + b"".join(map(render_event, events))
+        batch = b"".join(map(render_event, events))
+        content = self._encode(render_header(header)) + (self._encode(batch) if batch else b"")
         try:
             self._make_directories()
+            self.own()
+            self._check_free()
             self.stat = self._publish(content)
         except FileExistsError as error:
-            raise AlreadyExists(f"{self.place} exists already") from error
+            raise AlreadyExists(f"{self.place} exists already, or another log of it") from error
         except OSError as error:
             raise StoreFailed(f"{self.place} could not be created: {error}") from error
         self.end = len(content)
@@ -83,7 +114,9 @@ class LogWriter:
             StoreFailed: nothing of the batch is part of the log; it may be tried again.
             ValueError: an event that cannot be written.
         """
-        content = b"".join(map(render_event, events))
+        content = self._encode(b"".join(map(render_event, events)))
+        if self.recovered:
+            content = self._encode(self.recovered) + content
         try:
             with self._files.open_appending(self.path) as file:
                 found = file.stat()
@@ -94,6 +127,7 @@ class LogWriter:
         except OSError as error:
             raise StoreFailed(f"{self.place} could not be appended to: {error}") from error
         self.end += len(content)
+        self.recovered = b""
         return self.stat.revision
 
     def _check_ours(self, found: FileStat) -> None:
@@ -123,6 +157,12 @@ class LogWriter:
         file.sync()
         self.stat = file.stat()
         self._cut_is_due = False
+
+    def _check_free(self) -> None:
+        """Refuse a directory with a log of whatever name, which ``link`` alone would not notice."""
+        for entry in self._files.entries(self._session_path):
+            if parse_log_name(entry.name) is not None:
+                raise FileExistsError(f"{entry.name} is there")
 
     def _make_directories(self) -> None:
         """Make what is missing of root, project and session directory, each name durable."""

@@ -20,6 +20,11 @@ ROW_PREFIXES: Final = (
 )
 """How a row begins as every known writer spells it."""
 
+UNPACKED_BYTES: Final = 64 * 1024 * 1024
+"""What the events of one row may take in memory: a member of two bytes becomes a whole event."""
+
+_EVENT_BYTES: Final = 500
+
 _ROW_KEYS: Final = {"type", "seq0", "time0", "data"}
 _TEXT_KEYS: Final = {"turn", "step", "index", "dt", "texts"}
 _CALL_KEYS: Final = {"turn", "step", "index", "id", "dt", "args"}
@@ -29,6 +34,10 @@ _CALL_ROW: Final = "tool-call-chunks"
 
 class MalformedRow(ValueError):
     """A row that breaks a rule; none of its members can be trusted."""
+
+
+class OverfullRow(Exception):
+    """A row whose events would take more memory than is given to one record."""
 
 
 def is_packed(row: dict[str, Json]) -> bool:
@@ -41,11 +50,14 @@ def unpack(row: dict[str, Json]) -> list[Event]:
 
     Raises:
         MalformedRow: naming the key at fault.
+        OverfullRow
     """
     kind, first, time, data = row.get("type"), row.get("seq0"), row.get("time0"), row.get("data")
     if row.keys() != _ROW_KEYS or not isinstance(data, dict):
         raise MalformedRow(f"a packed row has the keys type, seq0, time0 and data, not {[*row]}")
     members, before, after = _text_row(kind, data) if kind in _DELTAS else _call_row(data)
+    if len(members) * (len(before) + _EVENT_BYTES) > UNPACKED_BYTES:
+        raise OverfullRow(f"a packed row of {len(members)} events, over {UNPACKED_BYTES} bytes")
     if not isinstance(first, int) or not is_safe_integer(first):
         raise MalformedRow(f"seq0 {first!r} is not a seq")
     if not is_safe_integer(first + len(members) - 1):

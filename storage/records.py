@@ -7,6 +7,7 @@ the kind of refusal decides what becomes of the log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from sys import intern
 from typing import Any, Final, Literal
@@ -20,14 +21,20 @@ from ..messages.json import MAX_DEPTH, MAX_SAFE_INTEGER, Json, decode, encode
 from .json_line import (
     RECORD_BYTES,
     NotARecord,
+    UnsupportedRecord,
+    decode_object,
     deeper_than,
     has_many_brackets,
+    long_members,
     member_text,
     read_object,
+    short_members,
     whole_number,
 )
-from .packing import ROW_PREFIXES, MalformedRow, is_packed, unpack
+from .long_line import LONG_BYTES
+from .packing import ROW_PREFIXES, MalformedRow, OverfullRow, is_packed, unpack
 
+_PACKED_BYTES: Final = 2 * LONG_BYTES
 _EVENT_KEYS: Final = frozenset(
     {"type", "seq", "time", "data", "ignorable", "surfaceOp", "sourceEventSeqs"}
 )
@@ -63,6 +70,8 @@ def read_events(line: bytes, version: int, next_seq: int) -> list[Event]:
     Raises:
         NotARecord, BadRecord, UnsupportedRecord
     """
+    if len(line) > LONG_BYTES:
+        return _examine_long(line, version, next_seq)
     try:
         if version < FORMAT_VERSION and line.startswith(ROW_PREFIXES):
             return _unpacked(_decode_object(line), next_seq)
@@ -100,6 +109,8 @@ def _unpacked(row: dict[str, Json], next_seq: int) -> list[Event]:
         events = unpack(row)
     except MalformedRow as error:
         raise NotARecord(str(error)) from error
+    except OverfullRow as error:
+        raise UnsupportedRecord(str(error)) from error
     if events[0].seq != next_seq:
         raise _wrong_seq(events[0].seq, next_seq)
     return events
@@ -113,6 +124,27 @@ def _examine(line: bytes, version: int, next_seq: int) -> list[Event]:
     row = read_object(line)
     if is_packed(row):
         return _unpacked(row, next_seq)
+    return [_event(row, lambda: member_text(line, "data"), version, next_seq)]
+
+
+def _examine_long(line: bytes, version: int, next_seq: int) -> list[Event]:
+    members = long_members(line)
+    row = short_members(members)
+    if is_packed(row):
+        if len(line) > _PACKED_BYTES:
+            raise UnsupportedRecord(f"a packed row of {len(line)} bytes, over {_PACKED_BYTES}")
+        return _unpacked(decode_object(line), next_seq)
+    for name in members.keys() - row.keys():
+        if name != "data":
+            raise UnsupportedRecord(f"{name!r:.80} alone takes {len(members[name])} bytes")
+        row[name] = None
+    return [_event(row, lambda: members["data"], version, next_seq)]
+
+
+def _event(
+    row: dict[str, Json], payload: Callable[[], bytes], version: int, next_seq: int
+) -> Event:
+    """The event of a decoded line, every member checked; ``payload`` gives the text of data."""
     seq = whole_number(row.get("seq"))
     if seq != next_seq:
         raise _wrong_seq(row.get("seq"), next_seq)
@@ -128,10 +160,9 @@ def _examine(line: bytes, version: int, next_seq: int) -> list[Event]:
         raise BadRecord(f"event {seq} has no data")
     if "ignorable" in row and ignorable is not True:
         raise BadRecord(f"event {seq}: ignorable must be true or absent, got {ignorable!r}")
-    raw = member_text(line, "data")
     op = _surface_op(row["surfaceOp"], seq, version) if "surfaceOp" in row else None
     sources = _sources(row["sourceEventSeqs"], seq) if "sourceEventSeqs" in row else None
-    return [Event(kind, seq, time, raw, op, sources, ignorable is True)]
+    return Event(kind, seq, time, payload(), op, sources, ignorable is True)
 
 
 def _surface_op(value: Json, seq: int, version: int) -> SurfaceOp:

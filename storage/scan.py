@@ -10,6 +10,7 @@ intact, and unsupported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from ..history.legacy import message_id, modernise, needs_modernising
 from ..messages.errors import InvalidJson, ReplayError, UnsupportedFormat
@@ -17,7 +18,7 @@ from ..messages.event import Event
 from ..messages.header import FORMAT_VERSION, SessionHeader
 from ..messages.json import Json
 from .contract import CorruptLog, UnsupportedLog
-from .json_line import NotARecord, UnsupportedRecord, read_object
+from .json_line import RECORD_BYTES, NotARecord, UnsupportedRecord, read_object
 from .records import BadRecord, read_events
 
 _RECOVERY_TRIES = 64
@@ -32,21 +33,24 @@ class Scan:
         place: str,
         header: SessionHeader,
         *,
-        offset: int,
         line: int,
         next_seq: int,
         earlier: Callable[[int], Event | None],
     ) -> None:
-        """Begin at byte ``offset``, behind ``line`` lines, where seq ``next_seq`` is due.
+        """Begin behind ``line`` lines, where seq ``next_seq`` is due.
 
         ``place`` names the file in messages. ``earlier`` gives an event from before the beginning.
         """
         self.events: list[Event] = []
-        self.offset = offset
-        """Where the accepted lines end."""
+        self.offset = 0
+        """Where the accepted lines end, in bytes of text from where the walk began."""
         self.line = line
         """Lines that were looked at."""
         self.next_seq = next_seq
+        self.sealed = False
+        """Whether the lines to come were stored to their end, so that no bad one can be torn."""
+        self.joins = True
+        """Whether a whole record may stand behind a torn one on its line."""
         self.drops_records = False
         """Whether the torn tail holds a whole, decodable record."""
         self._place = place
@@ -83,10 +87,23 @@ class Scan:
             except UnsupportedRecord as error:
                 raise UnsupportedLog(f"{self._place} line {self.line}: {error}") from error
 
-    def end(self, fragment: int) -> None:
-        """Note the bytes behind the last line end."""
+    def end(self, fragment: int, torn: str | None) -> None:
+        """Note the bytes behind the last line end, and what else says that the log is torn."""
+        if torn is not None:
+            self._notes.append(torn)
         if fragment and self._issue is None:
             self._notes.append(f"line {self.line + 1}: {fragment} bytes without a line end")
+
+    def refuse_length(self, length: int) -> NoReturn:
+        """Refuse a next line that is too long to be held."""
+        raise UnsupportedLog(
+            f"{self._place} line {self.line + 1}: {length} bytes is longer than the limit of"
+            f" {RECORD_BYTES}"
+        )
+
+    def refuse_fragment(self, length: int) -> NoReturn:
+        """Refuse a next line that has no end although it was stored to its end."""
+        raise self._corrupt(self.line + 1, f"its frame ends after {length} bytes of it")
 
     @property
     def left_out(self) -> str | None:
@@ -105,7 +122,9 @@ class Scan:
         try:
             events = read_events(line, self._version, self.next_seq)
         except NotARecord as error:
-            recovered = self._recover(line)
+            if self.sealed:
+                raise self._corrupt(self.line, str(error)) from error
+            recovered = self._recover(line) if self.joins else None
             if recovered is None:
                 self._issue, self._issue_line = str(error), self.line
                 self._look(line)
@@ -130,7 +149,7 @@ class Scan:
         self.drops_records |= _is_record(row)
 
     def _recover(self, line: bytes) -> list[Event] | None:
-        """The whole record behind a torn one on the same line, as a failed append leaves it."""
+        """The whole record behind a torn one on the same line."""
         at = 0
         for _ in range(_RECOVERY_TRIES):
             at = line.find(b'{"type":"', at + 1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final
 
-from attrs import define
+from attrs import define, evolve
 
 from ..history.projection import SessionProjection
 from .contract import Snapshot
@@ -49,6 +50,10 @@ class StoredArm:
         self.entries: dict[str, StoredEntry] = {}
         self.unreadable: dict[str, Unreadable] = {}
         """Sessions that are left out, by id, with the revision that was found unreadable."""
+        self.purged = {
+            blob(digest) for (digest,) in tables.db.execute("SELECT digest FROM purged")
+        }
+        """Digests of the ids that are kept out; an id itself would be a trace of its session."""
         self._builds: dict[str, _Build] = {}
         self._warm: dict[int, SessionProjection] = {}
         for no, raw_id, revision, generation, next_seq, settled in tables.db.execute(
@@ -67,6 +72,17 @@ class StoredArm:
     def building(self) -> frozenset[int]:
         """Numbers whose rows are not visible yet and are wanted all the same."""
         return frozenset(build.no for build in self._builds.values())
+
+    def abandon_builds(self) -> None:
+        """Give up what an earlier pass began to build; its rows are reclaimed later."""
+        self._builds.clear()
+
+    def distrust(self) -> None:
+        """Build every session anew: revisions of one store say nothing of another's logs."""
+        for entry in self.entries.values():
+            entry.state = evolve(entry.state, settled=False)
+        for session_id, unreadable in self.unreadable.items():
+            self.unreadable[session_id] = evolve(unreadable, revision="")
 
     def is_current(self, snapshot: Snapshot) -> bool:
         """Whether the index holds just this observation of a session."""
@@ -96,7 +112,7 @@ class StoredArm:
         if entry is None or not entry.state.settled:
             return None
         found = self._tables.db.execute(
-            "SELECT state_seq, state, state_mark FROM continuation WHERE session = ?", (entry.no,)
+            "SELECT seq, state, mark FROM checkpoint WHERE session = ?", (entry.no,)
         ).fetchone()
         if found is None:
             return None
@@ -127,6 +143,17 @@ class StoredArm:
         """Remove a session that is stored no longer."""
         self._readmit(tx, session_id)
         self.bury(tx, session_id)
+
+    def is_purged(self, session_id: str) -> bool:
+        """Whether a session is kept out of the index."""
+        return bool(self.purged) and _digest(session_id) in self.purged
+
+    def purge(self, tx: Transaction, session_id: str) -> None:
+        """Remove a session and keep it out until the index is built anew."""
+        digest = _digest(session_id)
+        self.forget(tx, session_id)
+        self._tables.db.execute("INSERT OR IGNORE INTO purged VALUES (?)", (digest,))
+        tx.after.append(lambda: self.purged.add(digest))
 
     def bury(self, tx: Transaction, session_id: str) -> None:
         """Remove the rows of a session, if it has any."""
@@ -160,7 +187,6 @@ class StoredArm:
     def _complete(self, tx: Transaction, no: int, piece: SessionSlice) -> None:
         tables, snapshot, projection = self._tables, piece.snapshot, piece.projection
         self.bury(tx, snapshot.header.id)
-        self._readmit(tx, snapshot.header.id)
         tables.mark_alive(no)
         self.insert_closers(tx, no, projection)
         state = _state_of(snapshot.revision, projection, tx)
@@ -209,29 +235,33 @@ class StoredArm:
 
     def keep_state(self, no: int, projection: SessionProjection, mark: bytes | None) -> None:
         """Write the fold of a session, from which an append can continue."""
+        self._keep_mark(no, mark)
         self._tables.db.execute(
-            "INSERT OR REPLACE INTO continuation VALUES (?, ?, ?, ?, ?)",
-            (no, mark, projection.next_seq, projection.encode(), mark),
+            "INSERT OR REPLACE INTO checkpoint VALUES (?, ?, ?, ?)",
+            (no, projection.next_seq, projection.encode(), mark),
         )
+
+    def _keep_mark(self, no: int, mark: bytes | None) -> None:
+        self._tables.db.execute("INSERT OR REPLACE INTO continuation VALUES (?, ?)", (no, mark))
 
     def _move_on(self, no: int, projection: SessionProjection, mark: bytes) -> None:
         """Write where the next append continues; the fold itself only once it has moved far.
 
-        Encoding a fold costs its surface. So it is written when about as many events have passed,
-        and read again from the log where it is needed before that.
+        A fold costs its surface, to encode and to write. So it is written when about as many events
+        have passed, and read again from the log where it is needed before that.
         """
-        db = self._tables.db
-        found = db.execute("SELECT state_seq FROM continuation WHERE session = ?", (no,)).get
+        found = self._tables.db.execute("SELECT seq FROM checkpoint WHERE session = ?", (no,)).get
         lag = max(_STATE_LAG, len(projection.surface))
         if found is None or projection.next_seq - integer(found) >= lag:
             self.keep_state(no, projection, mark)
         else:
-            db.execute("UPDATE continuation SET mark = ? WHERE session = ?", (mark, no))
+            self._keep_mark(no, mark)
 
     def remember(
         self, tx: Transaction, session_id: str, entry: StoredEntry, projection: SessionProjection
     ) -> None:
-        """After the commit, know the session and keep its fold for the next append."""
+        """Know the session after the commit, and keep its fold for the next append."""
+        self._readmit(tx, session_id)
 
         def remember() -> None:
             self.entries[session_id] = entry
@@ -273,3 +303,7 @@ def _state_of(revision: str, projection: SessionProjection, tx: Transaction) -> 
     """The state of settled rows that a visible transaction writes."""
     tx.visible = True
     return FileState(revision, tx.generation, projection.next_seq, True, projection.title)
+
+
+def _digest(session_id: str) -> bytes:
+    return blake2b(key(session_id), digest_size=16).digest()

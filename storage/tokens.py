@@ -88,15 +88,19 @@ def overlaps_itself(tokens: list[str]) -> bool:
 class MatchFinder:
     """Finds where a phrase first stands in a text, in code points of the text itself."""
 
-    def __init__(self, query: str, tokens: list[str], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, query: str, tokens: list[str], tokenizer: Tokenizer, probe: Probe | None = None
+    ) -> None:
+        """``probe`` is one to share, since making one costs more than most pages."""
         self._tokenizer = tokenizer
         self._expression = match_expression(query, tokenizer)
-        self._ascii = _ascii_search(tokens)
-        self._probe: apsw.Connection | None = None
+        # A regular expression does not join occurrences that overlap.
+        self._ascii = None if overlaps_itself(tokens) else _ascii_search(tokens)
+        self._probe = probe or Probe()
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """Start and end of the first match in a storable text, or ``None``."""
-        if text.isascii():
+        """Start and end of the first span of matches in a storable text, or ``None``."""
+        if self._ascii is not None and text.isascii():
             return self._ascii(text)
         if self._tokenizer is Tokenizer.UNICODE61:
             return self._highlighted(text)
@@ -107,16 +111,31 @@ class MatchFinder:
         return _origin(text, *found) if found else None
 
     def _highlighted(self, form: str) -> tuple[int, int] | None:
-        if self._probe is None:
-            self._probe = apsw.Connection(":memory:")
-            self._probe.execute("CREATE VIRTUAL TABLE probe USING fts5(text, tokenize='unicode61')")
-        probe = self._probe
-        probe.execute("INSERT INTO probe(rowid, text) VALUES (1, ?)", (form,))
-        marked = probe.execute(
-            "SELECT highlight(probe, 0, '\ufdd0', '\ufdd1') FROM probe WHERE probe MATCH ?",
-            (self._expression,),
-        ).get
-        probe.execute("DELETE FROM probe")
+        return self._probe.first_span(form, self._expression)
+
+
+class Probe:
+    """A table in memory for one text at a time, by which FTS5 itself says where a phrase stands."""
+
+    def __init__(self) -> None:
+        self._connection: apsw.Connection | None = None
+
+    def first_span(self, form: str, expression: str) -> tuple[int, int] | None:
+        """Start and end of what FTS5 would highlight first in an indexed form, or ``None``."""
+        if self._connection is None:
+            self._connection = apsw.Connection(":memory:")
+            self._connection.execute(
+                "CREATE VIRTUAL TABLE probe USING fts5(text, tokenize='unicode61')"
+            )
+        db = self._connection
+        db.execute("INSERT INTO probe(rowid, text) VALUES (1, ?)", (form,))
+        try:
+            marked = db.execute(
+                "SELECT highlight(probe, 0, '\ufdd0', '\ufdd1') FROM probe WHERE probe MATCH ?",
+                (expression,),
+            ).get
+        finally:
+            db.execute("DELETE FROM probe")
         if not isinstance(marked, str):
             return None
         start = marked.find("\ufdd0")

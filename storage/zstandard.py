@@ -1,4 +1,4 @@
-"""Zstandard, imported where the first compressed log is met: an extra, from Python 3.14 built in."""
+"""Zstandard, imported at the first compressed log: an extra, from Python 3.14 on built in."""
 
 from __future__ import annotations
 

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 from command_line_runs import CommandLine
+from hypothesis import settings
+
+settings.register_profile("session-query", deadline=None)
+settings.load_profile("session-query")
 
 
 @pytest.fixture

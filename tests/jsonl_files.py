@@ -11,6 +11,7 @@ from typing import Literal
 
 from session_query.messages.json import Json, encode
 from session_query.storage.files import Entry, FileStat, OpenFile, OsFile, OsFiles
+from session_query.storage.zstandard import compress
 
 
 def session_line(**changes: Json) -> bytes:
@@ -55,6 +56,22 @@ def write_log(
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [session_line() if header is None else header, *rows, fragment]
     path.write_bytes(b"\n".join(lines))
+    return path
+
+
+def frame(*lines: bytes) -> bytes:
+    """A compressed batch of whole lines, each with its line end."""
+    return compress(b"".join(lines))
+
+
+def write_frames(root: Path, *batches: Iterable[bytes], torn: bytes = b"") -> Path:
+    """Write a compressed log, the header in a frame of its own, and return its path.
+
+    The lines of ``batches`` are without their line ends; ``torn`` are bytes behind the last frame.
+    """
+    path = write_log(root, [], name="session.v2.jsonl.zstd")
+    frames = [frame(*(line + b"\n" for line in lines)) for lines in ([session_line()], *batches)]
+    path.write_bytes(b"".join(frames) + torn)
     return path
 
 
@@ -132,11 +149,19 @@ class FailingFiles(OsFiles):
         self.turns = set(turns)
         """Which operations fail, counted from 1."""
         self.done = 0
+        self.part = 0.5
+        """How much of the data an append has written when it fails."""
 
     def step(self, name: str) -> None:
+        if self.is_due():
+            self.fail(name)
+
+    def is_due(self) -> bool:
         self.done += 1
-        if self.done in self.turns:
-            raise OSError(errno.ENOSPC, f"no space for {name}")
+        return self.done in self.turns
+
+    def fail(self, name: str) -> None:
+        raise OSError(errno.ENOSPC, f"no space for {name}")
 
     def open_appending(self, path: str) -> OpenFile:
         self.step("open_appending")
@@ -162,6 +187,10 @@ class FailingFiles(OsFiles):
         self.step("unlink")
         super().unlink(path)
 
+    def lock(self, path: str) -> OpenFile:
+        self.step("lock")
+        return super().lock(path)
+
 
 class _FailingFile(OsFile):
     def __init__(self, descriptor: int, files: FailingFiles) -> None:
@@ -169,11 +198,9 @@ class _FailingFile(OsFile):
         self._files = files
 
     def append(self, data: bytes) -> None:
-        try:
-            self._files.step("append")
-        except OSError:
-            super().append(data[: len(data) // 2])
-            raise
+        if self._files.is_due():
+            super().append(data[: int(len(data) * self._files.part)])
+            self._files.fail("append")
         super().append(data)
 
     def truncate(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Random logs over a tiny alphabet, and stored logs as somebody outside the service changes them."""
+"""Random logs over a tiny alphabet, and stores as somebody outside the service changes them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def event_of(draft: EventDraft, seq: int, time: int) -> Event:
         draft.type,
         seq,
         time,
-        encode(draft.data),  # type: ignore[arg-type]
+        encode(draft.data),
         draft.surface_op,
         draft.source_event_seqs,
         draft.ignorable,

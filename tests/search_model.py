@@ -198,7 +198,10 @@ def text_of(event: Event) -> str:
             return _joined(_texts(content))
         case "tool/call", {"name": name, "arguments": arguments}:
             return _joined([name, arguments])
-        case "tool/result", {"message": {"content": content}, "error": {"name": name, "code": code}}:
+        case "tool/result", {
+            "message": {"content": content},
+            "error": {"name": name, "code": code},
+        }:
             return _joined([*_texts(content), name, code])
         case "tool/result", {"message": {"content": content}}:
             return _joined(_texts(content))

@@ -7,7 +7,7 @@ so that any of them can be left out of a script.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -53,7 +53,9 @@ from session_query.messages.filters import (
 from session_query.messages.header import SessionHeader
 from session_query.messages.records import (
     Availability,
+    EventSearchHit,
     EventSearchPage,
+    SessionSearchHit,
     SessionSearchPage,
     Surface,
 )
@@ -72,9 +74,12 @@ from session_query.storage.contract import (
 T = TypeVar("T")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
-Page = SessionSearchPage | EventSearchPage
 
 MOST_LIVE: Final = 4
+JOURNALS: Final[tuple[Literal["wal", "delete", "truncate", "persist"], ...]] = (
+    *("wal", "wal", "wal"),
+    *("delete", "truncate", "persist"),
+)
 
 
 @define(eq=False)
@@ -193,7 +198,8 @@ async def hold(nursery: trio.Nursery, manager: AbstractAsyncContextManager[T]) -
             if held is not None:
                 held._left.set()
 
-    return await nursery.start(stay)
+    held: Held[T] = await nursery.start(stay)
+    return held
 
 
 @frozen
@@ -216,6 +222,33 @@ class Bookmark:
     offset: int
 
 
+@frozen
+class Corpus:
+    """What can be found at one moment, and the stored sessions that cannot."""
+
+    sessions: dict[str, ModelSession]
+    left_out: tuple[str, ...]
+
+
+@frozen
+class Found:
+    """One page."""
+
+    hits: tuple[SessionSearchHit | EventSearchHit, ...]
+    more: bool
+    session: SessionHeader | None
+    left_out: tuple[str, ...]
+
+
+Answer = Found | ErrorCode
+REFUSALS: Final = (
+    ErrorCode.STALE_CURSOR,
+    ErrorCode.SESSION_NOT_FOUND,
+    ErrorCode.INVALID_SURFACE,
+)
+"""What a search of a world may be refused with."""
+
+
 @define(eq=False)
 class SearchWorld:
     """The service, its store, and what is live."""
@@ -226,7 +259,6 @@ class SearchWorld:
     config: IndexConfig
     voice: Voice
     steps: int = 0
-    searches: int = 0
     bound: bool = True
     lives: dict[str, Held[LiveSession]] = field(factory=dict)
     bookmarks: list[Bookmark] = field(factory=list)
@@ -260,6 +292,7 @@ class SearchWorld:
         self.steps += 1
         rng = Random(f"{kind} {seed}")
         steps: dict[str, Callable[[Random], Awaitable[None]]] = {
+            "idle": _idle,
             "search": self._search,
             "create": self._create,
             "resume": self._resume,
@@ -274,9 +307,10 @@ class SearchWorld:
             "restart": self._restart,
             "die": self._die,
             "cancel": self._cancel,
+            "talk": self._talk,
         }
         await steps[kind](rng)
-        if rng.random() < 0.7:
+        if kind != "idle" and rng.random() < 0.7:
             await self.check(rng)
 
     async def _search(self, rng: Random) -> None:
@@ -302,10 +336,14 @@ class SearchWorld:
         await self._say(self.lives[session_id].value, rng)
 
     async def _resume(self, rng: Random) -> None:
+        """A damaged session is mended first, behind the back of the index."""
         cold = self._cold()
-        readable = [each for each in sorted(cold) if cold[each].readable]
-        if readable and self.bound and len(self.lives) < MOST_LIVE:
-            session_id = rng.choice(readable)
+        if cold and self.bound and len(self.lives) < MOST_LIVE:
+            damaged = [each for each in sorted(cold) if not cold[each].readable]
+            session_id = rng.choice(damaged or sorted(cold))
+            if damaged:
+                header = random_header(rng, session_id)
+                self.hand.write(header, random_events(rng, self.voice, (), 3))
             manager = self.query.sessions.resume(session_id)
             self.lives[session_id] = await hold(self.nursery, manager)
             await self._say(self.lives[session_id].value, rng)
@@ -340,6 +378,7 @@ class SearchWorld:
 
     async def _wait(self, rng: Random) -> None:
         await trio.sleep(rng.choice([0, 0.1, 1]))
+        await trio.testing.wait_all_tasks_blocked()  # what is due now belongs to this step
 
     async def _outside(self, rng: Random) -> None:
         """Somebody else changes the store."""
@@ -367,9 +406,16 @@ class SearchWorld:
         """The line to the store breaks, or is mended."""
         self.line.down = not self.line.down
 
-    async def _mount(self, _rng: Random) -> None:
-        """The store is taken away, or given back."""
+    async def _mount(self, rng: Random) -> None:
+        """The store is taken away, or given back, or another one takes its place."""
         binding = self.query.sessions._binding
+        if rng.random() < 0.5 and self.bound and not self.lives:
+            await self.query.refresh()
+            self.hand = random_hand(rng, self.voice, self.directory / f"store-{self.steps}")
+            self.line, self.bound = Line(self.hand.store), True
+            binding.mount(self.line)
+            await self.query.refresh()  # what a later process finds in the index is of this store
+            return
         if self.bound:
             binding.unmount()
         else:
@@ -418,6 +464,29 @@ class SearchWorld:
                 await self.query.search_sessions(rng.choice(PHRASES))
                 scope.cancel()
 
+    async def _talk(self, rng: Random) -> None:
+        """Searches beside commits: each sees the corpus of one moment since it was asked."""
+        moments = [self.corpus()]
+
+        async def ask(question: Question) -> None:
+            since = len(moments) - 1
+            answer, _ = await self._ask(question, None)
+            answers.append((question, since, answer))
+
+        answers: list[tuple[Question, int, Answer]] = []
+        async with trio.open_nursery() as nursery:
+            for _ in range(rng.randint(1, 4)):
+                for _ in range(rng.randint(1, 2)):
+                    nursery.start_soon(ask, random_question(rng))
+                if self.lives:
+                    await self._say(self.lives[rng.choice(sorted(self.lives))].value, rng)
+                    moments.append(self.corpus())
+                for _ in range(rng.randint(0, 12)):
+                    await trio.lowlevel.checkpoint()
+        for question, since, answer in answers:
+            right = [self._right_answer(corpus, question, 0) for corpus in moments[since:]]
+            assert answer in right, question
+
     # -- what must be found -------------------------------------------------------------------
 
     def _cold(self) -> dict[str, StoredSession]:
@@ -425,23 +494,23 @@ class SearchWorld:
         stored = self.hand.sessions()
         return {each: stored[each] for each in stored if each not in self.lives}
 
-    def corpus(self) -> dict[str, ModelSession]:
-        """Every session that can be found."""
-        listed = self.hand.sessions().keys() if self.bound else set()
+    def corpus(self) -> Corpus:
+        """Everything that can be found now."""
         cold = self._cold() if self.bound else {}
         found = {
             session_id: ModelSession(session.header, session.events, False, True)
             for session_id, session in cold.items()
             if session.readable
         }
+        listed = self.hand.sessions().keys() if self.bound else set()
         for session_id, held in self.lives.items():
             live = held.value
             events = tuple(live.events)
             found[session_id] = ModelSession(live.header, events, True, session_id in listed)
-        return found
+        return Corpus(found, tuple(sorted(each for each in cold if not cold[each].readable)))
 
     async def check(self, rng: Random) -> None:
-        """A few searches, all of their pages, and old cursors."""
+        """Old cursors, then a few searches with all of their pages."""
         if rng.random() < 0.5:
             await trio.testing.wait_all_tasks_blocked()
         corpus = self.corpus()
@@ -451,94 +520,72 @@ class SearchWorld:
         for _ in range(rng.randint(1, 3)):
             await self._check_question(corpus, random_question(rng))
 
-    async def _check_question(self, corpus: dict[str, ModelSession], question: Question) -> None:
-        expected = self._expected(corpus, question)
-        if isinstance(expected, ErrorCode):
-            await self._check_refusal(question, expected)
-            return
-        offset, cursor = 0, None
-        while True:
-            page = await self._ask(question, cursor)
-            self._check_page(corpus, question, page, expected, offset)
-            offset, cursor = offset + question.limit, page.next_cursor
-            if cursor is None:
-                return
-            self.bookmarks.append(Bookmark(question, cursor, offset))
+    async def _check_question(self, corpus: Corpus, question: Question) -> None:
+        offset: int = 0
+        cursor: str | None = None
+        while offset == 0 or cursor is not None:
+            answer, cursor = await self._ask(question, cursor)
+            assert answer == self._right_answer(corpus, question, offset), question
+            offset += question.limit
+            if cursor is not None:
+                self.bookmarks.append(Bookmark(question, cursor, offset))
 
-    async def _check_refusal(self, question: Question, code: ErrorCode) -> None:
-        try:
-            await self._ask(question, None)
-        except SessionQueryError as error:
-            assert error.code == code, (question, error)
-        else:
-            raise AssertionError(f"{question} was answered, expected was {code}")
-
-    async def _check_bookmark(
-        self, corpus: dict[str, ModelSession], bookmark: Bookmark
-    ) -> None:
+    async def _check_bookmark(self, corpus: Corpus, bookmark: Bookmark) -> None:
         """An old cursor is refused or still gives the page that is right now."""
+        answer, _ = await self._ask(bookmark.question, bookmark.cursor)
+        if answer != ErrorCode.STALE_CURSOR:
+            right = self._right_answer(corpus, bookmark.question, bookmark.offset)
+            assert answer == right, bookmark
+
+    async def _ask(self, question: Question, cursor: str | None) -> tuple[Answer, str | None]:
+        """What the service says, and its next cursor."""
+        page: SessionSearchPage | EventSearchPage
         try:
-            page = await self._ask(bookmark.question, bookmark.cursor)
+            if question.session_id is None:
+                page = await self.query.search_sessions(
+                    question.query,
+                    session_filters=question.session_filters,
+                    event_filters=question.event_filters,
+                    limit=question.limit,
+                    cursor=cursor,
+                )
+            else:
+                page = await self.query.search_events(
+                    question.session_id,
+                    question.query,
+                    filters=question.event_filters,
+                    limit=question.limit,
+                    cursor=cursor,
+                )
         except SessionQueryError as error:
-            gone = (ErrorCode.STALE_CURSOR, ErrorCode.SESSION_NOT_FOUND)
-            assert error.code in (*gone, ErrorCode.INVALID_SURFACE), (bookmark, error)
-            return
-        expected = self._expected(corpus, bookmark.question)
-        assert isinstance(expected, list)
-        self._check_page(corpus, bookmark.question, page, expected, bookmark.offset)
+            if error.code not in REFUSALS:
+                raise
+            return error.code, None
+        left_out = tuple(sorted(str(skipped.session_id) for skipped in page.skipped))
+        header = page.session if isinstance(page, EventSearchPage) else None
+        return Found(page.items, page.next_cursor is not None, header, left_out), page.next_cursor
 
-    def _check_page(
-        self,
-        corpus: dict[str, ModelSession],
-        question: Question,
-        page: Page,
-        expected: list[object],
-        offset: int,
-    ) -> None:
-        end = offset + question.limit
-        assert list(page.items) == expected[offset:end], question
-        assert (page.next_cursor is not None) == (len(expected) > end), (question, len(expected))
-        if isinstance(page, EventSearchPage):
-            assert question.session_id is not None
-            assert page.session == corpus[question.session_id].header
-        left_out = [skipped.session_id for skipped in page.skipped]
-        assert sorted(map(str, left_out)) == self._unreadable(), question
-
-    def _unreadable(self) -> list[str]:
-        cold = self._cold() if self.bound else {}
-        return sorted(session_id for session_id in cold if not cold[session_id].readable)
-
-    async def _ask(self, question: Question, cursor: str | None) -> Page:
-        self.searches += 1
-        if question.session_id is None:
-            return await self.query.search_sessions(
-                question.query,
-                session_filters=question.session_filters,
-                event_filters=question.event_filters,
-                limit=question.limit,
-                cursor=cursor,
-            )
-        return await self.query.search_events(
-            question.session_id,
-            question.query,
-            filters=question.event_filters,
-            limit=question.limit,
-            cursor=cursor,
-        )
-
-    def _expected(
-        self, corpus: dict[str, ModelSession], question: Question
-    ) -> list[object] | ErrorCode:
+    def _right_answer(self, corpus: Corpus, question: Question, offset: int) -> Answer:
         how = self.config.tokenizer, self.config.snippet_chars
+        hits: Sequence[SessionSearchHit | EventSearchHit]
+        header = None
         if question.session_id is None:
-            sessions, events = question.session_filters, question.event_filters
-            return list(find_sessions(corpus.values(), question.query, sessions, events, *how))
-        if question.session_id in self._unreadable():
+            filters = question.session_filters, question.event_filters
+            hits = find_sessions(corpus.sessions.values(), question.query, *filters, *how)
+        elif question.session_id in corpus.sessions:
+            session = corpus.sessions[question.session_id]
+            header = session.header
+            hits = find_events(session, question.query, question.event_filters, *how)
+        elif question.session_id in corpus.left_out:
             return ErrorCode.INVALID_SURFACE
-        if question.session_id not in corpus:
+        else:
             return ErrorCode.SESSION_NOT_FOUND
-        session = corpus[question.session_id]
-        return list(find_events(session, question.query, question.event_filters, *how))
+        end = offset + question.limit
+        return Found(tuple(hits[offset:end]), len(hits) > end, header, corpus.left_out)
+
+
+async def _idle(_rng: Random) -> None:
+    """What a failing script shrinks to."""
 
 
 async def _cancel_after(scope: trio.CancelScope, checkpoints: int) -> None:
@@ -592,28 +639,32 @@ def _some(rng: Random, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _range(rng: Random, top: int) -> tuple[float | None, float | None]:
-    bounds = sorted((rng.randint(0, 2 * top) / 2, rng.randint(0, 2 * top) / 2))
-    return rng.choice([None, bounds[0]]), rng.choice([None, bounds[1]])
+    low, high = sorted((rng.randint(0, 2 * top) / 2, rng.randint(0, 2 * top) / 2))
+    return rng.choice([None, low, low, -(10**30)]), rng.choice([None, high, high, 10**30])
+
+
+def random_hand(rng: Random, voice: Voice, directory: Path) -> OutsideHand:
+    """A store with some logs."""
+    hand = JsonlHand(directory) if rng.random() < 0.2 else MemoryHand()
+    for session_id in rng.sample(IDS, rng.randint(0, len(IDS))):
+        header = random_header(rng, session_id)
+        hand.write(header, random_events(rng, voice, (), rng.randint(1, 12)))
+    return hand
 
 
 @asynccontextmanager
 async def search_world(directory: Path, seed: int) -> AsyncIterator[SearchWorld]:
     """A world with a service whose index, store and texts are drawn from ``seed``."""
     rng = Random(f"world {seed}")
-    mode = rng.choice(["wal", "wal", "wal", "delete", "truncate", "persist", MEMORY])
-    jsonl = rng.random() < 0.2
     voice = rng.choice([Voice(0, 2), Voice(1, 8), Voice(4, 9)])
     config = IndexConfig(
-        path=MEMORY if mode == MEMORY else str(directory / "index.db"),
-        journal_mode="wal" if mode == MEMORY else mode,
+        path=str(directory / "index.db") if rng.random() < 0.9 else MEMORY,
+        journal_mode=rng.choice(JOURNALS),
         open_at=rng.choice(["startup", "first-search"]),
         snippet_chars=rng.choice([1, 2, 3, 5, 12, 240]),
         tokenizer=rng.choice(list(Tokenizer)),
     )
-    hand = JsonlHand(directory / "store") if jsonl else MemoryHand()
-    for session_id in rng.sample(IDS, rng.randint(0, len(IDS))):
-        header = random_header(rng, session_id)
-        hand.write(header, random_events(rng, voice, (), rng.randint(1, 12)))
+    hand = random_hand(rng, voice, directory / "store")
     async with trio.open_nursery() as nursery:
         world = SearchWorld(nursery, directory, hand, config, voice)
         await world.begin()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from builders import Log, text, tool_call
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from session_query.messages.event import Event
 from session_query.messages.json import MAX_SAFE_INTEGER, Json
-
-settings.register_profile("session-query", deadline=None)
-settings.load_profile("session-query")
 
 words = st.text('aB1. \n\t"\\\x00\xa0\ufeffé登録💡', max_size=8)
 """Short texts of several scripts with white space and characters that JSON escapes."""

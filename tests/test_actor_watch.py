@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
-from session_query.actors.watch import Watch
+from session_query.actors.watch import Watch, WatchClosed
 
 
 async def test_a_value_that_was_reached_before_is_returned_after_a_checkpoint() -> None:
@@ -72,6 +72,33 @@ async def test_the_last_waiter_who_gives_up_leaves_nothing_behind() -> None:
         assert watch.statistics().targets == 1
         nursery.cancel_scope.cancel()
     assert watch.statistics().targets == 0
+
+
+async def test_whoever_waits_at_a_closed_watch_is_told_and_nobody_hangs() -> None:
+    watch = Watch(3)
+    told: list[int] = []
+
+    async def wait(target: int) -> None:
+        with pytest.raises(WatchClosed, match=f"closed at 3, before {target} was reached"):
+            await watch.reached(target)
+        told.append(target)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, 4)
+        nursery.start_soon(wait, 9)
+        await wait_all_tasks_blocked()
+        watch.close()
+    await wait(5)
+    assert sorted(told) == [4, 5, 9]
+    assert watch.statistics().targets == 0
+
+
+async def test_what_was_reached_before_a_close_is_returned_and_publishing_goes_on() -> None:
+    watch = Watch(3)
+    watch.close()
+    assert await watch.reached(3) == 3
+    watch.advance()
+    assert await watch.reached(4) == 4
 
 
 async def test_a_slow_subscriber_sees_the_newest_value_and_no_backlog(

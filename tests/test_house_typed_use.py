@@ -20,9 +20,11 @@ from session_query import (
     SessionFilter,
     SessionQueryError,
     SurfaceIn,
+    Text,
     TimeRange,
     Tokenizer,
     TypeIn,
+    event_filter_from_json,
     open_session_query,
     session_filter_from_json,
 )
@@ -63,3 +65,25 @@ async def test_a_host_commits_finds_and_reads() -> None:
         with pytest.raises(SessionQueryError) as refused:
             await query.read_event("s", 1)
     assert refused.value.code is ErrorCode.EVENT_NOT_FOUND
+
+
+async def test_a_host_traces_observes_and_waits() -> None:
+    filters: list[EventFilter] = [Text("hello"), event_filter_from_json({"kind": "seq"})]
+    async with open_session_query(store=MemoryStore()) as query, query.sessions.create(id="s"):
+        listing = await query.filter_sessions([Parent([None])])
+        assert [record.header.id for record in listing.sessions] == ["s"]
+        documents = await query.filter_events("s", filters)
+        assert [document.text for document in documents] == []
+        surface = await query.read_surface("s")
+        assert surface.captured_through_seq is None
+        lineage = await query.trace_session("s")
+        assert [depth for depth, _record in lineage.walk()] == []
+        lengths = await query.project_many(["s"], lambda log: len(log.events))
+        assert [length.value for length in lengths] == [0]
+        async with query.observe_session("s") as observed:
+            with observed.retain() as kept:
+                assert kept.cursor == -1
+        await query.refresh()
+        async for generation in query.generations(after=query.generation - 1):
+            assert await query.wait_for_generation(generation - 1) == generation
+            break

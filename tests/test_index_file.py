@@ -25,7 +25,7 @@ from service_world import (
 
 from session_query.actors.composition import open_session_query
 from session_query.messages.config import MEMORY, IndexConfig, QueryConfig, Tokenizer
-from session_query.messages.errors import ErrorCode, SessionQueryError
+from session_query.messages.errors import ErrorCode
 from session_query.messages.filters import Text
 from session_query.storage.index_file import APPLICATION_ID, SCHEMA_VERSION
 
@@ -49,16 +49,6 @@ async def build(path: Path, **changes: object) -> None:
     """An index of one session."""
     async with open_session_query(store=store_of(WORD), index=config(path, **changes)) as query:
         assert await events_of(query, "s", "word") == [1, 0]
-
-
-def schema_of(path: Path) -> tuple[object, object, list[str]]:
-    with apsw.Connection(str(path)) as connection:
-        names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return (
-            connection.pragma("application_id"),
-            connection.pragma("user_version"),
-            sorted(str(name) for (name,) in names),
-        )
 
 
 # -- when it is opened ----------------------------------------------------------------------------
@@ -402,7 +392,7 @@ async def main():
         sys.stdin.read()
 trio.run(main)
 """
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: ASYNC220  # it answers at once
         [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:
         assert owner.stdout is not None
@@ -455,12 +445,15 @@ async def test_an_index_of_another_version_of_ours_is_built_anew_in_its_place(
     path = tmp_path / "index.db"
     await build(path)
     made = path.stat().st_ino
-    edit(path, f"{statement}")
+    edit(path, statement)
     store = store_of(session("t", "word"))
     async with open_session_query(store=store, index=config(path)) as query:
         assert await sessions_of(query, "word") == ["t"]
     assert path.stat().st_ino == made
-    assert schema_of(path)[:2] == (APPLICATION_ID, SCHEMA_VERSION)
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("application_id") == APPLICATION_ID
+    assert connection.pragma("user_version") == SCHEMA_VERSION
+    connection.close()
 
 
 async def test_another_tokenizer_builds_the_index_anew(tmp_path: Path) -> None:
@@ -492,13 +485,10 @@ async def test_the_journal_mode_can_change_between_services(
     await build(path, journal_mode=second)
 
 
-async def test_a_file_that_turns_out_damaged_fails_with_a_clear_error(tmp_path: Path) -> None:
+async def test_a_file_of_ours_that_is_damaged_is_built_anew(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     await build(path)
     content = bytearray(path.read_bytes())
-    content[4096:] = os.urandom(len(content) - 4096)
+    content[4096:] = b"\xa5" * (len(content) - 4096)
     path.write_bytes(content)
-    with pytest.raises(SessionQueryError) as error:
-        async with open_session_query(store=store_of(WORD), index=config(path)) as query:
-            await query.search_sessions("word")
-    assert error.value.code is ErrorCode.INDEX_FAILED
+    await build(path)

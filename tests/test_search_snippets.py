@@ -17,7 +17,7 @@ def marked_texts(draw: st.DrawFn) -> tuple[str, tuple[int, int]]:
     """A text and a match in it that neither begins nor ends with white space."""
     match = draw(st.text("ab登", min_size=1, max_size=4))
     if draw(st.booleans()):
-        match += draw(st.text("a \n", max_size=4)) + "b"
+        match += draw(st.text("a \n", max_size=12)) + "b"
     before = draw(TEXTS)
     return before + match + draw(TEXTS), (len(before), len(before) + len(match))
 

@@ -295,7 +295,9 @@ async def test_a_cursor_of_another_run_of_the_service_is_invalid(tmp_path: Path)
         assert await code_of(first_sessions(query, cursor)) is INVALID
 
 
-@pytest.mark.parametrize("cursor", ["", "garbage", "e30", "bnVsbA", "W10", "NQ", "登", "\udc00", "="])
+@pytest.mark.parametrize(
+    "cursor", ["", "garbage", "e30", "bnVsbA", "W10", "NQ", "登", "\udc00", "="]
+)
 async def test_text_that_is_no_cursor_is_invalid(cursor: str) -> None:
     async with open_session_query(store=store_of(*map(short, "abc"))) as query:
         with refused(INVALID):

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 from actor_world import message
 from attrs import frozen
 from builders import user_data
 from jsonl_files import BODY, OsFilesAt, row, session_line, write_log
 from service_world import CountingStore, events_of, refused, sessions_of
 
+from session_query.actors import reconciliation
 from session_query.actors.composition import open_session_query
 from session_query.messages.config import MEMORY, IndexConfig, QueryConfig
 from session_query.messages.errors import ErrorCode
 from session_query.messages.json import Json
-from session_query.storage.contract import StoreFailed, Sweep
+from session_query.storage import log_slices
+from session_query.storage.contract import TAIL_BYTES, StoreFailed, Sweep, Tail
 from session_query.storage.jsonl import JsonlStore
 
 GARBAGE = b"{damaged"
@@ -65,16 +68,12 @@ class Damage:
 OFF_SURFACE: Json = {"op": "replace", "start": 7, "end": 7}
 
 DAMAGES = {
-    "line": Damage(
-        ErrorCode.CORRUPT_SESSION, (word("word"), GARBAGE, row(1, "turn/end", END))
-    ),
+    "line": Damage(ErrorCode.CORRUPT_SESSION, (word("word"), GARBAGE, row(1, "turn/end", END))),
     "surface": Damage(
         ErrorCode.INVALID_SURFACE,
         (row(0, "user/message", user_data("word"), surfaceOp=OFF_SURFACE),),
     ),
-    "event": Damage(
-        ErrorCode.PERSISTENCE_FAILED, (word("word"), row(1, "from/the/future", {}))
-    ),
+    "event": Damage(ErrorCode.PERSISTENCE_FAILED, (word("word"), row(1, "from/the/future", {}))),
     "header": Damage(ErrorCode.CORRUPT_SESSION, (word("word"),), GARBAGE, is_session=False),
     "version": Damage(
         ErrorCode.PERSISTENCE_FAILED,
@@ -292,9 +291,7 @@ async def test_a_store_that_cannot_be_swept_fails_the_search_and_is_asked_again(
         assert await sessions_of(query, "word") == ["good"]
 
 
-async def test_rows_of_a_whole_turn_are_found_beside_damage(
-    root: Path, index: IndexConfig
-) -> None:
+async def test_rows_of_a_whole_turn_are_found_beside_damage(root: Path, index: IndexConfig) -> None:
     for number in range(70):
         rows = [GARBAGE, row(0, "turn/end", END)] if number % 2 else [word("word"), *BODY[1:]]
         write(root, f"s{number:02}", *rows)
@@ -303,3 +300,31 @@ async def test_rows_of_a_whole_turn_are_found_beside_damage(
         assert len(page.items) == 36
         assert len(page.skipped) == 35
         assert [one.path for one in page.skipped] == sorted(one.path for one in page.skipped)
+
+
+async def test_what_a_cancelled_build_left_is_not_taken_for_the_log_that_came_back(
+    root: Path, index: IndexConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_slices, "BUILD_BYTES", 300)
+    monkeypatch.setattr(reconciliation, "SLICE_EVENTS", 2)
+    token, scope = trio.lowlevel.current_trio_token(), trio.CancelScope()
+
+    class Cancelling(CountingStore):
+        def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
+            if self.calls["read_tail"] == 12:
+                token.run_sync_soon(scope.cancel)
+            return super().read_tail(session_id, mark, limit)
+
+    store = Cancelling(store_at(root))
+    path = write(root, "s", *(word(f"old {seq}", seq) for seq in range(6)))
+    kept = path.read_bytes()
+    async with open_session_query(store=store, index=index) as query:
+        assert len(await events_of(query, "s", "old")) == 6
+        write(root, "s", *(word(f"new {seq}", seq) for seq in range(40)))
+        store.forget()
+        with scope:
+            await query.refresh()
+        assert scope.cancelled_caught
+        path.write_bytes(kept + word("old 6", 6) + b"\n")
+        assert sorted(await events_of(query, "s", "old")) == [0, 1, 2, 3, 4, 5, 6]
+        assert await events_of(query, "s", "new") == []

@@ -172,17 +172,19 @@ async def test_the_rows_are_used_again_after_a_restart_too(tmp_path: Path) -> No
         await query.refresh()
         append(store, "s", "word last")
         await query.refresh()
-    async with open_session_query(store=store, index=index) as query:
-        async with query.sessions.resume("s") as live:
-            store.forget()
-            await live.commit(replacement(0, 98, *range(99)))
-            shadowed = [
-                hit.seq
-                for hit in (await query.search_events("s", "word", limit=100)).items
-                if hit.surface is Surface.SHADOWED
-            ]
-            assert sorted(shadowed) == list(range(99))
-            assert store.logs_read == 0
+    async with (
+        open_session_query(store=store, index=index) as query,
+        query.sessions.resume("s") as live,
+    ):
+        store.forget()
+        await live.commit(replacement(0, 98, *range(99)))
+        shadowed = [
+            hit.seq
+            for hit in (await query.search_events("s", "word", limit=100)).items
+            if hit.surface is Surface.SHADOWED
+        ]
+        assert sorted(shadowed) == list(range(99))
+        assert store.logs_read == 0
 
 
 async def test_an_append_costs_its_tail_alone(index: IndexConfig) -> None:

@@ -268,7 +268,7 @@ async def test_the_id_of_an_event_search_must_be_text_before_all_else(session_id
 
 
 async def test_fourteen_predicates_fit_a_session_search_and_thirteen_an_event_search() -> None:
-    thirteen: list[EventFilter] = [SeqRange(0, 9)] * 6 + [TypeIn(("user/message",))]
+    thirteen: list[EventFilter] = [*[SeqRange(0, 9)] * 6, TypeIn(("user/message",))]
     fourteen = [*thirteen, SurfaceIn((Surface.CURRENT,))]
     async with open_session_query(store=store_of(session("s", "word"))) as query:
         assert await sessions_of(query, "word", event_filters=fourteen) == ["s"]
@@ -305,7 +305,7 @@ async def test_an_unknown_target_is_reported_before_a_foreign_cursor() -> None:
 async def test_the_lists_of_a_request_may_change_after_the_call() -> None:
     async with open_session_query(store=store_of(*FAMILY)) as query:
         cwds: list[str | None] = ["/a"]
-        clauses = [Cwd(cwds)]  # type: ignore[arg-type]  # a list is taken too
+        clauses = [Cwd(cwds)]
         cwds.append("/b")
         assert await sessions_of(query, "word", session_filters=iter(clauses)) == ["root"]
 
@@ -328,7 +328,7 @@ OPERATORS = [
     "错题本 OR 错题 OR wrong-book OR mistakes",
     '"',
     '""',
-    "a\" OR \"b",
+    'a" OR "b',
     "%",
     "'; DROP TABLE doc; --",
 ]

@@ -68,11 +68,11 @@ def test_lines_may_be_fed_in_any_pieces(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 8))
     lines = [row(seq, "demo/x", {}) for seq in range(count)]
     cut = data.draw(st.integers(0, count))
-    scan = Scan("log", _header(), offset=7, line=1, next_seq=0, earlier=_nothing_earlier)
+    scan = Scan("log", _header(), line=1, next_seq=0, earlier=_nothing_earlier)
     scan.feed(lines[:cut], 10**9)
     scan.feed(lines[cut:], 10**9)
     assert [event.seq for event in scan.events] == list(range(count))
-    assert scan.offset == 7 + sum(len(line) + 1 for line in lines)
+    assert scan.offset == sum(len(line) + 1 for line in lines)
     assert (scan.accepted_lines, scan.left_out) == (1 + count, None)
 
 

@@ -25,6 +25,7 @@ from session_query.storage.contract import (
     StoreFailed,
     UnsupportedLog,
 )
+from session_query.storage.files import OpenFile
 from session_query.storage.jsonl import JsonlStore
 
 
@@ -33,6 +34,13 @@ class TestJsonlStore(StoreContract):
     def make(self, tmp_path: Path) -> Callable[[], SessionStore]:
         numbers = count()
         return lambda: JsonlStore(tmp_path / str(next(numbers)) / "sessions")
+
+
+class TestCompressedJsonlStore(StoreContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Callable[[], SessionStore]:
+        numbers = count()
+        return lambda: JsonlStore(tmp_path / str(next(numbers)), compression="zstd")
 
 
 def only_damage(store: SessionStore) -> Damaged:
@@ -315,16 +323,6 @@ def test_working_directories_that_share_a_slug_share_a_project(tmp_path: Path) -
     assert len(store.sweep().snapshots) == 2
 
 
-def test_a_compressed_log_is_named_as_what_it_is(tmp_path: Path) -> None:
-    write_log(tmp_path, [], name="session.v2.jsonl.zstd").write_bytes(b"\x28\xb5\x2f\xfd")
-    store = JsonlStore(tmp_path)
-    damaged = only_damage(store)
-    assert (damaged.code, damaged.session_id) == (ErrorCode.PERSISTENCE_FAILED, "s")
-    assert "compressed logs need" in damaged.message
-    with pytest.raises(UnsupportedLog, match="compressed logs need"):
-        store.open("s", "read")
-
-
 def test_a_log_both_plain_and_compressed_is_corrupt(tmp_path: Path) -> None:
     path = write_log(tmp_path, BODY)
     path.with_name("session.v2.jsonl.zstd").write_bytes(b"")
@@ -392,6 +390,21 @@ def test_a_sweep_sees_what_came_and_went(tmp_path: Path) -> None:
     moved.parent.rmdir()
     assert [found.header.id for found in store.sweep().snapshots] == ["s"]
     assert store.stat("t") is None
+
+
+def test_a_log_that_is_removed_during_a_sweep_is_left_out(tmp_path: Path) -> None:
+    for session_id in ("s", "t", "u"):
+        write_log(tmp_path, BODY, segment=session_id, header=session_line(id=session_id))
+
+    class Vanishing(OsFilesAt):
+        def open_reading(self, path: str) -> OpenFile:
+            if "/t/" in path:
+                os.unlink(path)
+            return super().open_reading(path)
+
+    swept = JsonlStore(tmp_path, files=Vanishing(age(tmp_path))).sweep()
+    assert [found.header.id for found in swept.snapshots] == ["s", "u"]
+    assert swept.damaged == ()
 
 
 def test_a_young_file_is_provisional_and_looked_at_again(tmp_path: Path) -> None:
@@ -592,4 +605,5 @@ def test_what_a_store_makes_is_for_its_owner_alone(tmp_path: Path) -> None:
     made = [tmp_path / "deep", *(tmp_path / "deep").rglob("*")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()} == {0o600}
-    assert [path.name for path in made if path.is_file()] == ["session.v2.jsonl"]
+    names = sorted(path.name for path in made if path.is_file())
+    assert names == ["session.lock", "session.v2.jsonl"]

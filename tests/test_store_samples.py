@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from session_query.messages.event import Event
 from session_query.storage.contract import StoredLog
 from session_query.storage.jsonl import JsonlStore
+from session_query.storage.records import render_event
+from session_query.storage.zstandard import compress
 
 SAMPLES = Path(__file__).parent / "data" / "samples"
 
@@ -88,3 +91,20 @@ def test_a_torn_sample_can_be_continued(tmp_path: Path) -> None:
     assert path.read_bytes()[1205:] == (
         b'{"type":"demo/x","seq":6,"time":1,"data":{},"ignorable":true}\n'
     )
+
+
+def test_the_torn_frame_of_a_sample_is_stored_again_whole(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "store-zstd", tmp_path / "store")
+    [path] = (tmp_path / "store").rglob("*.zstd")
+    with JsonlStore(tmp_path / "store").open("torn-0004", "write") as writer:
+        events = writer.read()
+        assert (len(events), path.stat().st_size) == (6, 686)
+        writer.append((type(events[0])("demo/x", 6, 1, b"{}", ignorable=True),))
+    rows = [b"".join(map(render_event, batch)) for batch in (events[4:], writer_events(path)[6:])]
+    [original] = (SAMPLES / "store-zstd").rglob("*.zstd")
+    assert path.read_bytes() == original.read_bytes()[:428] + b"".join(map(compress, rows))
+
+
+def writer_events(path: Path) -> tuple[Event, ...]:
+    with JsonlStore(path.parents[2]).open("torn-0004", "read") as reader:
+        return reader.read()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 from attrs import evolve
 from builders import header
-from jsonl_files import BODY, FailingFiles, row, session_line, write_log
+from jsonl_files import BODY, FailingFiles, row, session_line, write_frames, write_log
 from store_contract import store_session, turns
 
 from session_query.messages.event import Event
@@ -21,18 +22,29 @@ from session_query.storage.contract import (
 from session_query.storage.header_line import render_header
 from session_query.storage.jsonl import JsonlStore
 from session_query.storage.records import render_event
+from session_query.storage.zstandard import compress
 
 LOG = Path("--work--") / "s" / "session.v2.jsonl"
+Compression: TypeAlias = Literal["none", "zstd"]
+COMPRESSIONS: tuple[Compression, ...] = ("none", "zstd")
 MOST_STEPS = 30
 """More changing operations than any one call makes."""
 
 
 def logs_below(root: Path) -> list[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
+    """All files but the lock, which stays beside a log for good."""
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return [path for path in files if path.name != "session.lock"]
 
 
-def content_of(events: tuple[Event, ...]) -> bytes:
-    return render_header(header()) + b"".join(map(render_event, events))
+def log_below(root: Path, compression: Compression) -> Path:
+    return root / (f"{LOG}.zstd" if compression == "zstd" else LOG)
+
+
+def content_of(*batches: tuple[Event, ...], compression: Compression = "none") -> bytes:
+    encode = compress if compression == "zstd" else bytes
+    texts = [b"".join(map(render_event, batch)) for batch in batches]
+    return b"".join(map(encode, [render_header(header()), *texts]))
 
 
 # --- a new log
@@ -51,12 +63,14 @@ def test_a_session_that_was_never_written_leaves_nothing(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("turn", range(1, MOST_STEPS))
 def test_a_log_whose_creation_fails_at_any_step_is_not_there_and_can_be_tried_again(
-    tmp_path: Path, turn: int
+    tmp_path: Path, turn: int, compression: Compression
 ) -> None:
     files = FailingFiles(turn)
-    writer = JsonlStore(tmp_path / "root", files=files).create(header())
+    root = tmp_path / "root"
+    writer = JsonlStore(root, compression=compression, files=files).create(header())
     try:
         writer.append(turns(2))
     except StoreFailed as error:
@@ -65,7 +79,8 @@ def test_a_log_whose_creation_fails_at_any_step_is_not_there_and_can_be_tried_ag
         writer.append(turns(2))
     files.turns = set()
     writer.append(turns(3)[2:])
-    assert (tmp_path / "root" / LOG).read_bytes() == content_of(turns(3))
+    content = content_of(turns(2), turns(3)[2:], compression=compression)
+    assert log_below(root, compression).read_bytes() == content
 
 
 def test_creating_a_log_takes_fewer_steps_than_are_made_to_fail(tmp_path: Path) -> None:
@@ -85,6 +100,16 @@ def test_a_log_that_another_process_created_meanwhile_is_never_overwritten(
         writer.append(turns(2))
     assert (tmp_path / LOG).read_bytes() == before
     assert logs_below(tmp_path) == [tmp_path / LOG]
+
+
+def test_a_log_that_appeared_meanwhile_in_the_other_encoding_is_not_written_beside(
+    tmp_path: Path,
+) -> None:
+    writer = JsonlStore(tmp_path).create(header())
+    store_session(JsonlStore(tmp_path, compression="zstd"), turns(1))
+    with pytest.raises(AlreadyExists):
+        writer.append(turns(2))
+    assert logs_below(tmp_path) == [log_below(tmp_path, "zstd")]
 
 
 def test_a_left_over_temporary_file_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -110,27 +135,30 @@ def test_committed_bytes_are_never_rewritten(tmp_path: Path) -> None:
     assert path.stat().st_ino == inode
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("turn", range(1, 4))
 def test_a_batch_that_fails_at_any_step_is_cut_back_and_can_be_tried_again(
-    tmp_path: Path, turn: int
+    tmp_path: Path, turn: int, compression: Compression
 ) -> None:
     files = FailingFiles()
-    writer = _written(tmp_path, files)
+    writer = _written(tmp_path, files, compression)
+    log = log_below(tmp_path, compression)
     files.turns = {files.done + turn}
     with pytest.raises(StoreFailed, match="could not be appended"):
         writer.append(turns(4)[2:])
-    assert (tmp_path / LOG).read_bytes() == content_of(turns(2))
+    assert log.read_bytes() == content_of(turns(2), compression=compression)
     assert writer.read() == turns(2)
     writer.append(turns(4)[2:])
-    assert (tmp_path / LOG).read_bytes() == content_of(turns(4))
+    assert log.read_bytes() == content_of(turns(2), turns(4)[2:], compression=compression)
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("second", [3, 4])
 def test_a_batch_that_could_not_be_cut_back_reports_both_and_is_cut_before_the_next(
-    tmp_path: Path, second: int
+    tmp_path: Path, second: int, compression: Compression
 ) -> None:
     files = FailingFiles()
-    writer = _written(tmp_path, files)
+    writer = _written(tmp_path, files, compression)
     # Open, append (fails half done), cut, sync: the cut fails too.
     files.turns = {files.done + 2, files.done + second}
     with pytest.raises(StoreFailed, match="neither appended to nor cut") as caught:
@@ -140,7 +168,8 @@ def test_a_batch_that_could_not_be_cut_back_reports_both_and_is_cut_before_the_n
     with JsonlStore(tmp_path).open("s", "read") as reader:
         assert reader.read() in (turns(2), turns(3))
     writer.append(turns(4)[2:])
-    assert (tmp_path / LOG).read_bytes() == content_of(turns(4))
+    content = content_of(turns(2), turns(4)[2:], compression=compression)
+    assert log_below(tmp_path, compression).read_bytes() == content
 
 
 def test_a_payload_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
@@ -212,8 +241,9 @@ def test_a_failing_cut_of_a_torn_tail_can_be_tried_again(tmp_path: Path, turn: i
     path = write_log(tmp_path, BODY)
     whole = path.read_bytes()
     path.write_bytes(whole + b"torn")
-    files = FailingFiles(turn)
+    files = FailingFiles(1 + turn)
     with JsonlStore(tmp_path, files=files).open("s", "write") as writer:
+        assert files.done == 1
         with pytest.raises(StoreFailed):
             writer.append(turns(4)[3:])
         with JsonlStore(tmp_path).open("s", "read") as reader:
@@ -233,24 +263,64 @@ def test_a_writer_that_would_cut_whole_records_refuses(tmp_path: Path, seq: int)
         assert len(reader.read()) == 3
 
 
+RECOVERED = b"".join(line + b"\n" for line in BODY[1:])
+
+
+def test_what_is_left_of_a_torn_frame_is_stored_again_before_what_comes(tmp_path: Path) -> None:
+    path = write_frames(tmp_path, BODY[:1])
+    whole = path.read_bytes()
+    path.write_bytes(whole + compress(RECOVERED + b"half")[:-2])
+    torn = path.read_bytes()
+    with JsonlStore(tmp_path).open("s", "write") as writer:
+        assert len(writer.read()) == 3
+        writer.flush()
+        assert path.read_bytes() == torn
+        writer.append(turns(5)[3:4])
+        writer.append(turns(5)[4:])
+    batches = [compress(render_event(event)) for event in turns(5)[3:]]
+    assert path.read_bytes() == whole + compress(RECOVERED) + b"".join(batches)
+    with JsonlStore(tmp_path).open("s", "read") as reader:
+        log = reader.read_log()
+    assert (len(log.events), log.left_out) == (5, None)
+
+
+@pytest.mark.parametrize("turn", range(1, 6))
+def test_a_failing_repair_of_a_torn_frame_can_be_tried_again(tmp_path: Path, turn: int) -> None:
+    path = write_frames(tmp_path, BODY[:1])
+    whole = path.read_bytes()
+    path.write_bytes(whole + compress(RECOVERED)[:-2])
+    files = FailingFiles(1 + turn)
+    with JsonlStore(tmp_path, files=files).open("s", "write") as writer:
+        with pytest.raises(StoreFailed):
+            writer.append(turns(4)[3:])
+        writer.append(turns(4)[3:])
+    batch = compress(render_event(turns(4)[3]))
+    assert path.read_bytes() == whole + compress(RECOVERED) + batch
+
+
 # --- formats
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_log_is_continued_in_the_format_it_has(tmp_path: Path, version: int) -> None:
+def test_a_log_is_continued_in_the_format_and_encoding_it_has(
+    tmp_path: Path, version: int, compression: Compression
+) -> None:
     seeds: dict[str, Json] = {} if version == 2 else {"isSeeded": None}
     name = "session.jsonl" if version == 0 else f"session.v{version}.jsonl"
-    path = write_log(tmp_path, BODY, name=name, header=session_line(version=version, **seeds))
-    before = path.read_bytes()
-    store = JsonlStore(tmp_path)
+    first = session_line(version=version, **seeds) + b"\n"
+    encode = compress if compression == "zstd" else bytes
+    path = write_log(tmp_path, [], name=f"{name}.zstd" if compression == "zstd" else name)
+    before = encode(first) + encode(b"".join(line + b"\n" for line in BODY))
+    path.write_bytes(before)
     cited = Event("user/message", 3, 7, b'{"a":1e2}', "append", (0, 1, 2))
-    with store.open("s", "write") as writer:
+    with JsonlStore(tmp_path).open("s", "write") as writer:
         writer.append((cited,))
-    assert path.read_bytes() == before + (
+    assert path.read_bytes() == before + encode(
         b'{"type":"user/message","seq":3,"time":7,"data":{"a":1e2},"surfaceOp":"append",'
         b'"sourceEventSeqs":[[0,2]]}\n'
     )
-    assert [found.name for found in path.parent.iterdir()] == [name]
+    assert logs_below(tmp_path) == [path]
 
 
 def test_a_new_header_is_written_in_the_key_order_of_the_reference(tmp_path: Path) -> None:
@@ -271,7 +341,7 @@ def test_a_new_header_is_written_in_the_key_order_of_the_reference(tmp_path: Pat
     )
 
 
-def _written(root: Path, files: FailingFiles) -> WriteHandle:
-    writer = JsonlStore(root, files=files).create(header())
+def _written(root: Path, files: FailingFiles, compression: Compression = "none") -> WriteHandle:
+    writer = JsonlStore(root, compression=compression, files=files).create(header())
     writer.append(turns(2))
     return writer

@@ -1,0 +1,100 @@
+"""The commands about the index itself: what it holds, building it anew, removing a session."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractAsyncContextManager
+
+from cyclopts import App
+
+from ..actors.composition import open_session_query
+from ..actors.service import SessionQuery
+from ..messages.config import IndexConfig, Tokenizer
+from ..storage.jsonl import JsonlStore
+from . import json_lines, pages, progress
+from .commands import JsonOption, StoreOption
+from .commands import app as app
+from .places import checked_store, index_file
+
+index_app = App(name="index", help="Look after the search index of a store.")
+app.command(index_app)
+
+
+@index_app.command
+async def status(
+    *,
+    store: StoreOption = None,
+    index: str | None = None,
+    tokenizer: Tokenizer = Tokenizer.CJK,
+    json: JsonOption = False,
+) -> None:
+    """Show what the index of a store holds, as of the last search.
+
+    Parameters
+    ----------
+    index
+        The index file; without it, the one that a search of this store uses.
+    tokenizer
+        The one that the index was made with; each has an index of its own.
+    """
+    async with _indexing(store, index, tokenizer) as service:
+        found = await service.index_status()
+    if json:
+        json_lines.write_records([found])
+    else:
+        pages.show_index(pages.Screen(sys.stdout), found)
+
+
+@index_app.command
+async def rebuild(
+    *, store: StoreOption = None, index: str | None = None, tokenizer: Tokenizer = Tokenizer.CJK
+) -> None:
+    """Empty the index of a store and build it anew; purged sessions come back.
+
+    Parameters
+    ----------
+    index
+        The index file; without it, the one that a search of this store uses.
+    tokenizer
+        The one to build with; each has an index of its own.
+    """
+    async with _indexing(store, index, tokenizer) as service:
+        if sys.stderr.isatty():
+            with progress.bar() as move:
+                await service.rebuild_index(move)
+        else:
+            await service.rebuild_index()
+
+
+@index_app.command
+async def purge(
+    session: str,
+    /,
+    *,
+    store: StoreOption = None,
+    index: str | None = None,
+    tokenizer: Tokenizer = Tokenizer.CJK,
+) -> None:
+    """Remove SESSION from the index, leave no byte of it there, and keep it out.
+
+    The log in the store is not touched. A rebuild lets the session in again.
+
+    Parameters
+    ----------
+    index
+        The index file; without it, the one that a search of this store uses.
+    tokenizer
+        Each has an index of its own; purge the session from every one that was used.
+    """
+    async with _indexing(store, index, tokenizer) as service:
+        await service.purge(session)
+
+
+def _indexing(
+    store: str | None, index: str | None, tokenizer: Tokenizer
+) -> AbstractAsyncContextManager[SessionQuery]:
+    root = checked_store(store)
+    config = IndexConfig(
+        path=index_file(index, root, tokenizer), tokenizer=tokenizer, shared=True
+    )
+    return open_session_query(store=JsonlStore(root), index=config)
