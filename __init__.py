@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from .messages.records import EventSearchPage as EventSearchPage
     from .messages.records import EventTrace as EventTrace
     from .messages.records import EventWindow as EventWindow
+    from .messages.records import IndexStatus as IndexStatus
     from .messages.records import LineageNode as LineageNode
     from .messages.records import LineageTrace as LineageTrace
-    from .messages.records import IndexStatus as IndexStatus
     from .messages.records import Progress as Progress
     from .messages.records import Projected as Projected
     from .messages.records import SearchDocument as SearchDocument
@@ -77,9 +77,9 @@ _PUBLIC: Final = {
     " SurfaceIn Text TimeRange TypeIn event_filter_from_json session_filter_from_json",
     "messages.header": "SessionHeader",
     "messages.records": "Availability EventRecord EventSearchHit EventSearchPage EventTrace"
-    " EventWindow IndexStatus LineageNode LineageTrace Progress Projected SearchDocument SessionListing"
-    " SessionLog SessionRecord SessionSearchHit SessionSearchPage SessionSurface SessionTitle"
-    " Skipped Surface TitleResult",
+    " EventWindow IndexStatus LineageNode LineageTrace Progress Projected SearchDocument"
+    " SessionListing SessionLog SessionRecord SessionSearchHit SessionSearchPage SessionSurface"
+    " SessionTitle Skipped Surface TitleResult",
     "storage.contract": "SessionStore",
     "storage.jsonl": "JsonlStore",
     "storage.memory": "MemoryStore",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 
+from attrs import evolve
+
+from ..history.hooks import forgiving
 from ..messages.config import MEMORY, IndexConfig, QueryConfig
 from ..storage.contract import SessionStore
 from .binding import StoreBinding
@@ -40,6 +43,7 @@ async def open_session_query(
             be; no service is then running.
     """
     config = config or QueryConfig()
+    config = evolve(config, extract=forgiving(config.extract))
     index = index or IndexConfig(path=MEMORY, open_at="first-search")
     runtime = runtime or TrioRuntime()
     binding = StoreBinding(store)

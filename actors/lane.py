@@ -34,13 +34,9 @@ class WriterLane:
             return await self._start(fn, *args)
 
     async def lend(self, reader: Reader, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """As ``call``, and keep the lane for ``reader`` afterwards, unless ``fn`` fails."""
+        """As ``call``, and keep the lane for ``reader`` until ``give_back``, whatever comes."""
         await self._limiter.acquire_on_behalf_of(reader)
-        try:
-            return await self._start(fn, *args)
-        except BaseException:
-            self.give_back(reader)
-            raise
+        return await self._start(fn, *args)
 
     def give_back(self, reader: Reader) -> None:
         """Release what ``reader`` holds: its snapshot, and the lane where it was lent."""

@@ -113,14 +113,7 @@ class ReadStatus(Request[IndexStatus]):
 
 
 ReconcilerRequest: TypeAlias = (
-    OpenView
-    | OpenReader
-    | Refresh
-    | ReadTitles
-    | ChangedSince
-    | Rebuild
-    | Purge
-    | ReadStatus
+    OpenView | OpenReader | Refresh | ReadTitles | ChangedSince | Rebuild | Purge | ReadStatus
 )
 
 
@@ -349,7 +342,7 @@ class IndexReconciler:
         if not self._index_config.shared:
             yield
             return
-        while not await lane.call(lane.index.take_turn):
+        while not await lane.call(lane.index.take_turn):  # noqa: ASYNC110 - nobody tells
             await trio.sleep(RETRY_SECONDS)
         try:
             yield
@@ -359,7 +352,10 @@ class IndexReconciler:
     def _view(self, index: SearchIndex, request: OpenView) -> View:
         asked, canonical_cwd = request.request, self._config.canonical_cwd
         if canonical_cwd is not identity and asked.session_filters:
-            asked = in_stored_workspaces(asked, index.workspaces(), canonical_cwd)
+            try:
+                asked = in_stored_workspaces(asked, index.workspaces(), canonical_cwd)
+            except Exception as error:
+                raise index_failed(f"canonical_cwd failed: {error!r}") from error
         return index.open_view(
             request.reader,
             asked,

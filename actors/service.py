@@ -240,6 +240,8 @@ class SessionQuery:
         stored = await self._corpus.snapshots(list(indexed))
         for session_id, (revision, title) in indexed.items():
             now = stored.get(session_id)
+            if self.sessions.get(session_id) is not None:
+                continue
             if isinstance(now, Snapshot) and now.revision == revision and not now.provisional:
                 results[session_id] = TitleResult(session_id, now.header, title)
         rest = [session_id for session_id in ids if session_id not in results]

@@ -94,7 +94,5 @@ def _indexing(
     store: str | None, index: str | None, tokenizer: Tokenizer
 ) -> AbstractAsyncContextManager[SessionQuery]:
     root = checked_store(store)
-    config = IndexConfig(
-        path=index_file(index, root, tokenizer), tokenizer=tokenizer, shared=True
-    )
+    config = IndexConfig(path=index_file(index, root, tokenizer), tokenizer=tokenizer, shared=True)
     return open_session_query(store=JsonlStore(root), index=config)

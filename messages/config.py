@@ -140,6 +140,8 @@ class IndexConfig:
             raise _invalid("path", value, "a file path or ':memory:'")
 
     def __attrs_post_init__(self) -> None:
+        if self.shared and (self.path == MEMORY or self.journal_mode != "wal"):
+            raise _invalid("shared", self.shared, "False for an index in memory or without WAL")
         if self.default_limit > self.max_limit:
             raise _invalid(
                 "default_limit", self.default_limit, f"at most max_limit {self.max_limit}"

@@ -165,7 +165,7 @@ class SearchIndex:
             self.stored.purge(tx, session_id)
 
     def purge_on(self) -> bool:
-        """One bounded piece of removing what is dead, from tables and full text; whether to go on."""
+        """One bounded piece of removing what is dead, also from full text; whether to go on."""
         if self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS):
             return True
         return self._tables.optimize(_MERGE_PAGES)
@@ -395,10 +395,13 @@ class SearchIndex:
 
     def _with_matches(self, view: View, ranking: Ranking | None) -> View:
         """The view with what the page needs of the recent documents, or with its ranking."""
-        if ranking is not None and ranking.generation == view.generation:
-            if reaches(ranking, view.wanted):
-                shown = ranking.matches[view.offset : view.wanted - 1]
-                return evolve(view, ranking=ranking, recent_documents=self._recent(shown))
+        if (
+            ranking is not None
+            and ranking.generation == view.generation
+            and reaches(ranking, view.wanted)
+        ):
+            shown = ranking.matches[view.offset : view.wanted - 1]
+            return evolve(view, ranking=ranking, recent_documents=self._recent(shown))
         if not view.tokens:
             return view
         matches, complete = self._recent_matches(view)

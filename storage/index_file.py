@@ -261,6 +261,10 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
         lock = _own(path, fcntl.LOCK_SH if config.shared else fcntl.LOCK_EX)
         file = IndexFile(path, connection, config, lock)
         file.prepare(damaged)
+        if config.shared and not file.has_snapshots:
+            raise index_failed(
+                f"index {path} is kept without WAL and cannot be shared; choose another path"
+            )
         return file
     except BaseException:
         connection.close()

@@ -17,7 +17,7 @@ from ..messages.header import SessionHeader
 from ..messages.records import EventSearchHit, SessionSearchHit
 from .counting import INSTANCES, MIN_AVERAGE_LENGTH, SPANS, average_length, counts_from_ranks
 from .document_rows import CURRENT, SHADOWED, SURFACES
-from .index_file import index_errors
+from .index_file import index_errors, index_failed
 from .index_query import (
     SEQ_BITS,
     Binding,
@@ -49,7 +49,7 @@ _EXTRA: Final = 20
 
 @frozen
 class Found:
-    """What a scan gives: the hits of the page, whether there are more, and the ranking behind it."""
+    """What a scan gives: the hits of the page, whether more follow, and the ranking behind it."""
 
     sessions: tuple[SessionSearchHit, ...]
     events: tuple[EventSearchHit, ...]
@@ -267,7 +267,7 @@ class _Hydration:
 
     def _event_hit(self, match: Match, session_id: str) -> EventSearchHit:
         document = self._view.recent_documents.get(match.id) or self._filed(match)
-        body = self._redact(document.text)
+        body = self._redacted(document, session_id)
         shown = excerpt(body, self._finder.find(storable(body)), self._chars)
         return EventSearchHit(
             session_id=session_id,
@@ -278,6 +278,15 @@ class _Hydration:
             snippet=shown.text,
             match=shown.match,
         )
+
+    def _redacted(self, document: IndexedDocument, session_id: str) -> str:
+        try:
+            return self._redact(document.text)
+        except Exception as error:
+            # What cannot be redacted is not shown.
+            raise index_failed(
+                f"redact failed on event {document.seq} of session {session_id!r}: {error!r}"
+            ) from error
 
     def _filed(self, match: Match) -> IndexedDocument:
         found = self._db.execute(

@@ -319,7 +319,7 @@ class IndexTables:
         return False
 
     def merge(self, pages: int) -> None:
-        """Merge full-text segments a little; nothing is ``unmerged`` once there is no more to do."""
+        """Merge full-text segments a little; nothing is ``unmerged`` once all of it is done."""
         before = self.db.total_changes()
         with self.transaction():
             for table in ("fts", "recent_fts"):

@@ -3,7 +3,8 @@
 New events of a live session go to the recent tables in memory; one commit costs what it holds,
 whatever the session's length. A surface flip of a row in the file is an override that remembers the
 event that caused it. Once events are stored, their rows move to the file, and with them only the
-flips whose cause is stored too: what is not in the store never reaches the file, nor do its effects.
+flips whose cause is stored too: what is not in the store never reaches the file, nor does what it
+causes.
 """
 
 from __future__ import annotations

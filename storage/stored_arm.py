@@ -50,9 +50,7 @@ class StoredArm:
         self.entries: dict[str, StoredEntry] = {}
         self.unreadable: dict[str, Unreadable] = {}
         """Sessions that are left out, by id, with the revision that was found unreadable."""
-        self.purged = {
-            blob(digest) for (digest,) in tables.db.execute("SELECT digest FROM purged")
-        }
+        self.purged = {blob(digest) for (digest,) in tables.db.execute("SELECT digest FROM purged")}
         """Digests of the ids that are kept out; an id itself would be a trace of its session."""
         self._builds: dict[str, _Build] = {}
         self._warm: dict[int, SessionProjection] = {}
@@ -107,7 +105,7 @@ class StoredArm:
         return Continuation(blob(mark), entry.state.next_seq, checkpoint)
 
     def checkpoint(self, session_id: str) -> Checkpoint | None:
-        """The newest fold of a session that was written, or ``None`` where its rows are unsettled."""
+        """The newest fold of a session that was written; ``None`` where its rows are unsettled."""
         entry = self.entries.get(session_id)
         if entry is None or not entry.state.settled:
             return None
