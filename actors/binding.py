@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from ..storage.contract import SessionStore
+
+
+@frozen(eq=False)
+class Mounted:
+    """What is bound from one change of the binding to the next."""
+
+    store: SessionStore | None
+    epoch: int
+    """How often the binding had changed before."""
 
 
 @define(eq=False)
 class StoreBinding:
     """The bound store, or none, and how often that has changed.
 
-    Whoever works on several reads of one store keeps the ``epoch`` and compares it afterwards.
+    Whoever reads more than once keeps what was ``mounted`` as it began, so that all of it is of one
+    store, and compares the ``epoch`` afterwards where what is newer would be better.
     """
 
     store: SessionStore | None = None
     epoch: int = field(default=0, init=False)
+
+    @property
+    def mounted(self) -> Mounted:
+        """What is bound now."""
+        return Mounted(self.store, self.epoch)
 
     def mount(self, store: SessionStore) -> None:
         """Bind ``store`` in place of the one that was bound, if any."""

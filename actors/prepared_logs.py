@@ -1,7 +1,7 @@
 """Stored logs that stay in memory: the next read of one costs a look at its revision.
 
 A log is used again only after a fresh look has found the revision it was read at, in the store it
-was read from. Of several who want one that has to be read, one reads and the others look again.
+was read from; each call uses the store that is bound as it begins. Of several who want one that has to be read, one reads and the others look again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from outcome import Error, Value, capture
 
 from ..messages.errors import ErrorCode, SessionQueryError
 from ..storage.contract import SessionStore, StoredLog
+from .binding import Mounted
 from .loaded_log import LoadedLog, cold_log
 from .reader_pool import LogReaderPool
 
@@ -90,23 +91,25 @@ class PreparedLogs:
         self, session_id: str, fold: Callable[[PreparedLog], R]
     ) -> tuple[PreparedLog, Value[R] | Error]:
         """A log that is as fresh as this call, and ``fold`` of it; the caller evicts."""
-        kept = await self._use_again(session_id, fold)
+        mounted = self._pool.binding.mounted
+        kept = await self._use_again(mounted, session_id, fold)
         if kept is not None:
             return kept
         async with self._turn(session_id):
             # Who had the turn before may just have read it.
-            return await self._use_again(session_id, fold) or await self._read(session_id, fold)
+            kept = await self._use_again(mounted, session_id, fold)
+            return kept or await self._read(mounted, session_id, fold)
 
     async def _use_again(
-        self, session_id: str, fold: Callable[[PreparedLog], R]
+        self, mounted: Mounted, session_id: str, fold: Callable[[PreparedLog], R]
     ) -> tuple[PreparedLog, Value[R] | Error] | None:
         entry = self._entries.get(session_id)
-        if entry is None:
+        if entry is None or entry.epoch > mounted.epoch:
             return None
-        epoch = self._pool.binding.epoch
-        if entry.epoch == epoch and not entry.provisional:
-            result = await self._pool.visit(partial(_unchanged, session_id, entry, fold))
-            if result is not None and self._pool.binding.epoch == epoch:
+        if entry.epoch == mounted.epoch and not entry.provisional:
+            unchanged = partial(_unchanged, session_id, entry, fold)
+            result = await self._pool.visit(unchanged, mounted)
+            if result is not None:
                 if self._entries.get(session_id) is entry:
                     self._entries.move_to_end(session_id)
                 return entry, result
@@ -115,16 +118,14 @@ class PreparedLogs:
         return None
 
     async def _read(
-        self, session_id: str, fold: Callable[[PreparedLog], R]
+        self, mounted: Mounted, session_id: str, fold: Callable[[PreparedLog], R]
     ) -> tuple[PreparedLog, Value[R] | Error]:
-        epoch = self._pool.binding.epoch
-
         def prepare(stored: StoredLog) -> tuple[PreparedLog, Value[R] | Error]:
-            entry = _prepared(session_id, stored, epoch)
+            entry = _prepared(session_id, stored, mounted.epoch)
             return entry, capture(fold, entry)
 
-        entry, result = await self._pool.project(session_id, prepare)
-        if self._pool.binding.epoch == epoch:
+        entry, result = await self._pool.project(session_id, prepare, mounted)
+        if self._pool.binding.epoch == mounted.epoch:
             self._entries[session_id] = entry
         return entry, result
 

@@ -18,7 +18,7 @@ from ..storage.contract import (
     StoreError,
     Sweep,
 )
-from .binding import StoreBinding
+from .binding import Mounted, StoreBinding
 from .mailbox import Mailbox, MailboxClosed, RankViolation, Request
 from .nursery import PlainNursery
 from .runtime import Runtime
@@ -32,6 +32,7 @@ R = TypeVar("R")
 class Project(Request[R], Generic[R]):
     """Read one whole stored log and fold it."""
 
+    store: SessionStore | None
     session_id: str
     fold: Callable[[StoredLog], R]
 
@@ -40,6 +41,7 @@ class Project(Request[R], Generic[R]):
 class Visit(Request[R], Generic[R]):
     """Do one bounded piece of reading on a worker thread."""
 
+    store: SessionStore | None
     work: Callable[[SessionStore], R]
 
 
@@ -47,11 +49,14 @@ class Visit(Request[R], Generic[R]):
 class SweepStore(Request[Sweep]):
     """Look at every stored session."""
 
+    store: SessionStore | None
+
 
 @frozen
 class StatSession(Request["Snapshot | None"]):
     """Look at one stored session."""
 
+    store: SessionStore | None
     session_id: str
 
 
@@ -60,7 +65,9 @@ PoolRequest: TypeAlias = Project[Any] | Visit[Any] | SweepStore | StatSession
 
 @define(eq=False)
 class LogReaderPool:
-    """Worker threads over one mailbox, all reading the store that is bound when they begin.
+    """Worker threads over one mailbox; each request reads the store that was bound when it was made.
+
+    What belongs together and takes several requests names what was ``mounted`` as it began.
 
     A worker folds a finished log to its small projection before it takes the next one, so that at
     most ``workers`` whole logs are in memory. A request that is cancelled in the queue never
@@ -94,12 +101,14 @@ class LogReaderPool:
         """
         return await self.project(session_id, identity)
 
-    async def project(self, session_id: str, fold: Callable[[StoredLog], R]) -> R:
+    async def project(
+        self, session_id: str, fold: Callable[[StoredLog], R], mounted: Mounted | None = None
+    ) -> R:
         """``fold`` of a whole stored log, made on the worker thread; errors as in ``read_log``."""
-        return await self._ask(Project(session_id, fold))
+        return await self._ask(Project(self._store(mounted), session_id, fold))
 
-    async def visit(self, work: Callable[[SessionStore], R]) -> R:
-        """The result of ``work``, made on the worker thread with the bound store.
+    async def visit(self, work: Callable[[SessionStore], R], mounted: Mounted | None = None) -> R:
+        """The result of ``work``, made on the worker thread with the store.
 
         Raises:
             NotFound: no store is bound.
@@ -108,16 +117,17 @@ class LogReaderPool:
 
     async def sweep(self) -> Sweep:
         """One observation of the whole store; ``StoreFailed`` where its root cannot be read."""
-        return await self._ask(SweepStore())
+        return await self._ask(SweepStore(self._store()))
 
     async def stat(self, session_id: str) -> Snapshot | None:
         """The stored header and revision of one session, or ``None``."""
-        return await self._ask(StatSession(session_id))
+        return await self._ask(StatSession(self._store(), session_id))
 
     async def project_many(
         self,
         session_ids: Iterable[str],
         fold: Callable[[StoredLog], R],
+        mounted: Mounted | None = None,
         *,
         concurrency: int | None = None,
     ) -> dict[str, R | Exception]:
@@ -126,6 +136,7 @@ class LogReaderPool:
         At most ``concurrency`` requests are under way (all workers by default); one that leaves a
         worker free lets an exact read in after one log at most.
         """
+        mounted = mounted or self.binding.mounted
         ids = list(dict.fromkeys(session_ids))
         pending = iter(ids)
         results: dict[str, R | Exception] = {}
@@ -134,7 +145,7 @@ class LogReaderPool:
         async def take_turns() -> None:
             for session_id in pending:
                 try:
-                    results[session_id] = await self.project(session_id, fold)
+                    results[session_id] = await self.project(session_id, fold, mounted)
                 except (MailboxClosed, RankViolation) as refusal:
                     refusals.append(refusal)
                     return
@@ -149,6 +160,9 @@ class LogReaderPool:
             raise refusals[0]
         return {session_id: results[session_id] for session_id in ids}
 
+    def _store(self, mounted: Mounted | None = None) -> SessionStore | None:
+        return self.binding.store if mounted is None else mounted.store
+
     async def _ask(self, request: Request[R]) -> R:
         reply = await self.mailbox.ask(request)
         await checkpoint_if_cancelled()
@@ -158,17 +172,17 @@ class LogReaderPool:
         await self.mailbox.serve(self._handle, answers=(Exception,))
 
     async def _handle(self, request: PoolRequest) -> object:
-        store = self.binding.store
+        store = request.store
         if store is None:
             return _without_store(request)
         match request:
-            case Project(session_id, fold):
+            case Project(_, session_id, fold):
                 return await self.runtime.call(_project, store, session_id, fold)
-            case Visit(work):
+            case Visit(_, work):
                 return await self.runtime.call(work, store)
             case SweepStore():
                 return await self.runtime.call(store.sweep)
-            case StatSession(session_id):
+            case StatSession(_, session_id):
                 return await self.runtime.call(store.stat, session_id)
         assert_never(request)
 
@@ -190,7 +204,7 @@ def _without_store(request: PoolRequest) -> Sweep | None:
             return Sweep(())
         case StatSession():
             return None
-        case Project(session_id):
+        case Project(_, session_id):
             raise NotFound(f"session {session_id!r} is not stored: no store is mounted")
         case Visit():
             raise NotFound("no store is mounted")

@@ -31,7 +31,7 @@ from .mailbox import Mailbox, Request
 from .news import GenerationNews
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
-from .reconciliation import Agreement, Reconciliation, observe
+from .reconciliation import Agreement, Observation, Reconciliation, observe
 from .registry import Sessions
 from .runtime import Runtime
 
@@ -83,6 +83,7 @@ class ReadTitles(Request[Titles]):
     """The titles that the index has, with the revisions they belong to."""
 
     session_ids: tuple[str, ...]
+    store: SessionStore | None
 
 
 @frozen
@@ -176,8 +177,6 @@ class IndexReconciler:
         self._epoch: int | None = None
         self._store_bound = False
         """Whether the last pass had a store."""
-        self._indexed_store: SessionStore | None = None
-        """The store that the index was made to agree with last."""
         self._skipped: tuple[Skipped, ...] = ()
         self._agreement: Agreement | None = None
 
@@ -201,9 +200,9 @@ class IndexReconciler:
         """Run a pass that begins after this call, and return the generation behind it."""
         return await self.mailbox.ask(Refresh(progress))
 
-    async def titles(self, session_ids: tuple[str, ...]) -> Titles:
-        """Titles that the index has, without bringing it up to date."""
-        return await self.mailbox.ask(ReadTitles(session_ids))
+    async def titles(self, session_ids: tuple[str, ...], store: SessionStore | None) -> Titles:
+        """Titles that the index has of logs of ``store``, without bringing it up to date."""
+        return await self.mailbox.ask(ReadTitles(session_ids, store))
 
     async def changed_since(self, generation: int) -> tuple[str, ...]:
         """Ids of the sessions that changed after a generation, without bringing it up to date."""
@@ -274,10 +273,10 @@ class IndexReconciler:
             case Refresh(progress):
                 await self._fresh(progress)
                 return self.generations.value
-            case ReadTitles(session_ids):
+            case ReadTitles(session_ids, store):
                 if self._lane is None:
                     return {}
-                return await self._lane.call(self._lane.index.titles, session_ids)
+                return await self._lane.call(self._lane.index.titles, session_ids, store)
             case ChangedSince(generation):
                 if self._lane is None:
                     return ()
@@ -444,16 +443,27 @@ class IndexReconciler:
             self.generations.publish(lane.index.generation)
 
     async def _agree(self, lane: WriterLane, current: Pass) -> None:
-        """Make the index agree with its sources."""
-        index = lane.index
-        observation = await observe(self._sessions, self._binding, self._pool)
-        if self._epoch is not None and self._epoch != observation.epoch:
+        """Make the index agree with its sources; once more where another store was bound meanwhile.
+
+        What an earlier store still had to say is then neither shown nor raised.
+        """
+        while True:
+            observation = await observe(self._sessions, self._binding, self._pool)
+            try:
+                await self._follow(lane, current, observation)
+            except SessionQueryError:
+                if self._binding.epoch == observation.mounted.epoch:
+                    raise
+            if self._binding.epoch == observation.mounted.epoch:
+                return
+
+    async def _follow(self, lane: WriterLane, current: Pass, observation: Observation) -> None:
+        index, mounted = lane.index, observation.mounted
+        if self._epoch is not None and self._epoch != mounted.epoch:
             await lane.call(index.rebind)
-        self._epoch, self._store_bound = observation.epoch, observation.store is not None
-        if observation.store is not None and observation.store is not self._indexed_store:
-            if self._indexed_store is not None:
-                index.stored.distrust()
-            self._indexed_store = observation.store
+        self._epoch, self._store_bound = mounted.epoch, mounted.store is not None
+        if mounted.store is not None:
+            index.read_from(mounted.store)
         steps = Reconciliation(
             index,
             lane,

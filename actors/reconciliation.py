@@ -22,7 +22,7 @@ from ..storage.contract import SessionStore, Snapshot, StoreError, Sweep
 from ..storage.index import SLICE_EVENTS, SearchIndex
 from ..storage.live_arm import LiveEntry, LiveSnapshot
 from ..storage.log_slices import Continuation, SessionSlice, Unreadable, read_slices
-from .binding import StoreBinding
+from .binding import Mounted, StoreBinding
 from .damage import refuse_damage, skipped_of, source_conflict
 from .lane import WriterLane
 from .nursery import PlainNursery
@@ -48,8 +48,7 @@ class Observation:
     """As of one instant."""
     sweep: Sweep
     """Seen after that instant."""
-    epoch: int
-    store: SessionStore | None
+    mounted: Mounted
     """Where it was seen."""
 
 
@@ -65,15 +64,15 @@ async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool
             session_id: LiveSnapshot(session, session.events)
             for session_id, session in sessions.live.items()
         }
-        epoch, store = binding.epoch, binding.store
+        mounted = binding.mounted
         try:
             sweep = await pool.sweep()
         except StoreError as error:
-            if binding.epoch == epoch:
+            if binding.epoch == mounted.epoch:
                 raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
             continue
-        if binding.epoch == epoch:
-            return Observation(_marked(live, sweep), sweep, epoch, store)
+        if binding.epoch == mounted.epoch:
+            return Observation(_marked(live, sweep), sweep, mounted)
 
 
 def _marked(live: dict[str, LiveSnapshot], sweep: Sweep) -> dict[str, LiveSnapshot]:
@@ -132,7 +131,7 @@ class Reconciliation:
             refuse_damage(self._observation.sweep)
         await self._settle_closed()
         await self._follow_live()
-        if self._observation.store is not None:
+        if self._observation.mounted.store is not None:
             await self._follow_store()
         return self._left_out()
 
@@ -235,7 +234,7 @@ class Reconciliation:
         self, pieces: Callable[[SessionStore], Iterator[Piece]]
     ) -> tuple[list[Piece], bool]:
         try:
-            return await self._pool.visit(partial(_take, pieces))
+            return await self._pool.visit(partial(_take, pieces), self._observation.mounted)
         except StoreError as error:
             raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
 
@@ -284,7 +283,7 @@ class Reconciliation:
 
     def _left_out(self) -> tuple[Skipped, ...]:
         """What searches leave out, by path; a live session is never among it."""
-        if self._observation.store is None:
+        if self._observation.mounted.store is None:
             return ()
         live = self._observation.live
         unreadable = [

@@ -19,6 +19,7 @@ from ..history.request import SearchRequest
 from ..messages.config import IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.records import IndexStatus, SessionTitle, Skipped
+from .contract import SessionStore
 from .counting import register_counting
 from .index_file import index_errors, open_index_file
 from .index_query import best_of_extent, best_of_sessions_by_count, recent_predicates
@@ -64,6 +65,8 @@ class SearchIndex:
         self.incarnation = 0
         """Moves each time the index is emptied and begun anew."""
         self._extract = extract
+        self._store: SessionStore | None = None
+        """The store that stored sessions were read from last."""
         self._interrupted = False
         self._file = open_index_file(config)
         self._db = self._file.connection
@@ -89,6 +92,7 @@ class SearchIndex:
         self._tables = IndexTables(self._db, self.config.tokenizer)
         self.stored = StoredArm(self._tables)
         self.live = LiveArm(self._tables, self.stored, self._extract)
+        self.live.store = self._store
         self._version = self._db.pragma("data_version")
         """Moves when another process writes to the file."""
 
@@ -197,6 +201,12 @@ class SearchIndex:
 
     # -- following the store and the live sessions --------------------------------------------
 
+    def read_from(self, store: SessionStore) -> None:
+        """Say that what is written from now on comes from this store; no call may be under way."""
+        if self._store is not None and self._store is not store:
+            self.stored.distrust()
+        self._store = self.live.store = store
+
     def write(self, pieces: Sequence[SessionSlice | Unreadable]) -> None:
         """Write slices of stored sessions in one transaction.
 
@@ -298,13 +308,17 @@ class SearchIndex:
 
     # -- answering ----------------------------------------------------------------------------
 
-    def titles(self, session_ids: Sequence[str]) -> dict[str, tuple[str, SessionTitle | None]]:
-        """Titles of settled stored sessions, each with the revision it belongs to."""
+    def titles(
+        self, session_ids: Sequence[str], store: SessionStore | None
+    ) -> dict[str, tuple[str, SessionTitle | None]]:
+        """Titles of settled sessions of this store, each with the revision it belongs to."""
         found: dict[str, tuple[str, SessionTitle | None]] = {}
+        if store is None or self._store not in (None, store):
+            return found
         with index_errors("the index could not be read"):
             for session_id in session_ids:
                 entry = self.stored.entries.get(session_id)
-                if entry is None or entry.provisional:
+                if entry is None or entry.provisional or not entry.state.settled:
                     continue
                 row = self._db.execute(
                     "SELECT revision, title FROM session WHERE no = ? AND settled", (entry.no,)

@@ -289,13 +289,12 @@ class IndexTables:
         self.db.execute("DELETE FROM dead WHERE session = ?", (no,))
 
     def bury(self, tx: Transaction, no: int) -> None:
-        """Make a session invisible; its rows are reclaimed later."""
+        """Remove a session that nobody has to see any more; its rows are reclaimed later."""
         self.db.execute("DELETE FROM session WHERE no = ?", (no,))
         self.db.execute("DELETE FROM continuation WHERE session = ?", (no,))
         self.db.execute("DELETE FROM checkpoint WHERE session = ?", (no,))
         self.mark_dead(no)
         self.release_block(no)
-        tx.visible = True
 
     # -- upkeep -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from ..history.projection import SessionProjection
 from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..messages.json import Json
+from .contract import SessionStore
 from .document_rows import Extent, divided, joined
 from .index_query import SEQ_BITS
 from .index_tables import FileState, IndexTables, Transaction
@@ -49,7 +50,8 @@ class LiveSource(Protocol):
         """An immutable view of the log as it is now."""
 
     @property
-    def durable(self) -> bool: ...
+    def store(self) -> SessionStore | None:
+        """Where the session is stored, whatever is bound now; ``None`` where it never is."""
 
     @property
     def base(self) -> StoredState:
@@ -131,6 +133,8 @@ class LiveArm:
         self._stored = stored
         self._extract = extract
         self.entries: dict[str, LiveEntry] = {}
+        self.store: SessionStore | None = None
+        """The store whose sessions the file holds; a revision of another one means nothing here."""
         self.overlay = LiveOverlay({}, frozenset(), frozenset())
         self._unwanted: list[Extent] = []
         """Recent documents of sessions that are gone, not shown any more."""
@@ -157,7 +161,9 @@ class LiveArm:
     def _adopted(self, source: LiveSource, known: StoredEntry) -> SessionProjection | None:
         """The fold of the rows in the file, where they are a prefix of the live session."""
         base, state = source.base, known.state
-        if not state.settled or base.revision != state.revision or base.length != state.next_seq:
+        if not self._is_of_the_store(source) or not state.settled:
+            return None
+        if base.revision != state.revision or base.length != state.next_seq:
             return None
         session_id = source.header.id
         projection = self._stored.take_warm(session_id)
@@ -263,6 +269,8 @@ class LiveArm:
 
     def movable(self, entry: LiveEntry) -> int:
         """How many stored events have their documents in memory still."""
+        if not self._is_of_the_store(entry.source):
+            return 0
         return min(entry.source.stored.length, entry.indexed) - entry.filed
 
     def move(self, tx: Transaction, entry: LiveEntry, limit: int) -> None:
@@ -301,10 +309,14 @@ class LiveArm:
         source = entry.source
         length = len(source.events)
         return (
-            source.durable
+            self._is_of_the_store(source)
             and source.stored.revision is not None
             and source.stored.length == length == entry.indexed
         )
+
+    def _is_of_the_store(self, source: LiveSource) -> bool:
+        """Whether what is stored of a live session is where the file's sessions are from."""
+        return source.store is not None and source.store is self.store
 
     def settle(self, tx: Transaction, entry: LiveEntry) -> None:
         """Let go of a session that is live no longer and whose documents are all in the file.
