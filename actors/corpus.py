@@ -18,6 +18,7 @@ from ..messages.errors import ErrorCode, SessionError, SessionQueryError
 from ..messages.records import SessionListing, SessionRecord
 from ..storage.contract import SessionStore, Snapshot, StoreError, Sweep
 from ..storage.log_slices import error_code
+from .binding import Mounted, StoreBinding
 from .damage import refuse_damage, skipped_of, source_conflict
 from .loaded_log import LoadedLog, cold_log
 from .observations import Observation, restore
@@ -39,6 +40,16 @@ class Corpus:
 
     def __attrs_post_init__(self) -> None:
         self._prepared = PreparedLogs(self._pool, self._config.prepared_session_cache_size)
+
+    @property
+    def binding(self) -> StoreBinding:
+        """Which store stored sessions are read from."""
+        return self._pool.binding
+
+    @property
+    def mounted(self) -> Mounted:
+        """What is bound now."""
+        return self.binding.mounted
 
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
@@ -115,7 +126,10 @@ class Corpus:
             self._prepared.release(entry)
 
     async def project_many(
-        self, session_ids: Iterable[str], fold: Callable[[LoadedLog], R]
+        self,
+        session_ids: Iterable[str],
+        fold: Callable[[LoadedLog], R],
+        mounted: Mounted | None = None,
     ) -> dict[str, R | SessionQueryError]:
         """``fold`` of each log, or the error of that id alone, by first occurrence."""
         ids = dict.fromkeys(session_ids)
@@ -123,7 +137,9 @@ class Corpus:
         cold = [session_id for session_id, live in begun.items() if live is None]
         stored: dict[str, R | Exception] = {}
         if cold:
-            stored = await self._pool.project_many(cold, lambda stored: fold(cold_log(stored)))
+            stored = await self._pool.project_many(
+                cold, lambda stored: fold(cold_log(stored)), mounted
+            )
         else:
             await checkpoint()
         results: dict[str, R | SessionQueryError] = {}
@@ -144,13 +160,13 @@ class Corpus:
         return results
 
     async def snapshots(
-        self, session_ids: Sequence[str]
+        self, session_ids: Sequence[str], mounted: Mounted
     ) -> dict[str, Snapshot | SessionQueryError]:
         """A light look at stored sessions, all in one visit; absent ones are left out."""
         if not session_ids:
             return {}
         try:
-            return await self._pool.visit(lambda store: _stat_all(store, session_ids))
+            return await self._pool.visit(lambda store: _stat_all(store, session_ids), mounted)
         except StoreError:
             return {}
 

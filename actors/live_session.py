@@ -21,6 +21,7 @@ from ..messages.errors import (
 from ..messages.event import Event, EventDraft
 from ..messages.header import SessionHeader
 from ..messages.records import SessionTitle
+from ..storage.contract import SessionStore
 from .drafts import event_of
 from .folded_log import FoldedLog
 from .mailbox import Mailbox, MailboxClosed, MailboxStatistics, Request
@@ -68,6 +69,8 @@ class LiveSession:
     base: Stored
     """The stored log that this session was resumed from: no revision, no events for a new one."""
     _writer: WriteBehind | None
+    store: SessionStore | None = None
+    """The store that the session is written to, whatever is mounted later; ``None`` for none."""
     mailbox: Mailbox = field(init=False)
     _nursery: trio.Nursery | None = field(default=None, init=False)
 

@@ -237,6 +237,14 @@ class Mailbox:
         """Take no more requests; the queued ones are still handled. Again is harmless."""
         self._send.close()
 
+    def crash(self, failure: Exception) -> None:
+        """Close because a task of the actor beside those that serve has failed; callers are told.
+
+        The failure itself is for that task to raise.
+        """
+        self._failure = failure
+        self.close()
+
     @property
     def closed(self) -> bool:
         """Whether ``ask`` is refused."""

@@ -1,7 +1,8 @@
 """Stored logs that stay in memory: the next read of one costs a look at its revision.
 
 A log is used again only after a fresh look has found the revision it was read at, in the store it
-was read from; each call uses the store that is bound as it begins. Of several who want one that has to be read, one reads and the others look again.
+was read from; each call uses the store that is bound as it begins. Of several who want one that has
+to be read, one reads and the others look again.
 """
 
 from __future__ import annotations

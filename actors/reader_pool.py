@@ -65,7 +65,7 @@ PoolRequest: TypeAlias = Project[Any] | Visit[Any] | SweepStore | StatSession
 
 @define(eq=False)
 class LogReaderPool:
-    """Worker threads over one mailbox; each request reads the store that was bound when it was made.
+    """Worker threads over one mailbox; a request reads the store that was bound when it was made.
 
     What belongs together and takes several requests names what was ``mounted`` as it began.
 
@@ -113,7 +113,7 @@ class LogReaderPool:
         Raises:
             NotFound: no store is bound.
         """
-        return await self._ask(Visit(work))
+        return await self._ask(Visit(self._store(mounted), work))
 
     async def sweep(self) -> Sweep:
         """One observation of the whole store; ``StoreFailed`` where its root cannot be read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias, assert_never
 
@@ -95,10 +95,15 @@ class ChangedSince(Request[tuple[str, ...]]):
 
 @frozen
 class Rebuild(Request[None]):
-    """Empty the index, if it still is of this incarnation, so that the next pass builds it anew."""
+    """Empty the index, so that the next pass builds it anew; purged sessions are let in again."""
 
-    incarnation: int | None
-    """Whatever it is, where ``None``."""
+
+@frozen
+class Mend(Request[None]):
+    """Empty an index that was found damaged, if it still is of this incarnation."""
+
+    incarnation: int
+    damage: IndexDamaged
 
 
 @frozen
@@ -114,7 +119,15 @@ class ReadStatus(Request[IndexStatus]):
 
 
 ReconcilerRequest: TypeAlias = (
-    OpenView | OpenReader | Refresh | ReadTitles | ChangedSince | Rebuild | Purge | ReadStatus
+    OpenView
+    | OpenReader
+    | Refresh
+    | ReadTitles
+    | ChangedSince
+    | Rebuild
+    | Mend
+    | Purge
+    | ReadStatus
 )
 
 
@@ -179,6 +192,8 @@ class IndexReconciler:
         """Whether the last pass had a store."""
         self._skipped: tuple[Skipped, ...] = ()
         self._agreement: Agreement | None = None
+        self._agreed_incarnation = -1
+        """Which of the indexes a pass has made to agree with its sources last."""
 
     # -- what others call ---------------------------------------------------------------------
 
@@ -208,9 +223,13 @@ class IndexReconciler:
         """Ids of the sessions that changed after a generation, without bringing it up to date."""
         return await self.mailbox.ask(ChangedSince(generation))
 
-    async def rebuild(self, incarnation: int | None = None) -> None:
-        """Empty the index, if it still is of this incarnation; the next pass builds it anew."""
-        await self.mailbox.ask(Rebuild(incarnation))
+    async def rebuild(self) -> None:
+        """Empty the index; the next pass builds it anew and lets purged sessions in again."""
+        await self.mailbox.ask(Rebuild())
+
+    async def mend(self, incarnation: int, damage: IndexDamaged) -> None:
+        """Empty a damaged index, if it still is of this incarnation; purged sessions stay out."""
+        await self.mailbox.ask(Mend(incarnation, damage))
 
     async def purge(self, session_id: str) -> None:
         """Remove a session from the index, leaving no byte of it, and keep it out."""
@@ -274,15 +293,16 @@ class IndexReconciler:
                 await self._fresh(progress)
                 return self.generations.value
             case ReadTitles(session_ids, store):
-                if self._lane is None:
-                    return {}
-                return await self._lane.call(self._lane.index.titles, session_ids, store)
+                return await self._titles(session_ids, store)
             case ChangedSince(generation):
                 if self._lane is None:
                     return ()
                 return await self._lane.call(_changed_since, self._lane.index, generation)
-            case Rebuild(incarnation):
-                await self._rebuild(incarnation)
+            case Rebuild():
+                await self._rebuild()
+                return None
+            case Mend(incarnation, damage):
+                await self._mend(incarnation, damage)
                 return None
             case Purge(session_id):
                 await self._purge(session_id)
@@ -305,14 +325,40 @@ class IndexReconciler:
             except Overtaken:
                 continue
 
+    async def _titles(self, session_ids: tuple[str, ...], store: SessionStore | None) -> Titles:
+        if self._lane is None:
+            return {}
+        incarnation = self.incarnation
+        try:
+            return await self._lane.call(self._lane.index.titles, session_ids, store)
+        except IndexDamaged as damage:
+            await self._mend(incarnation, damage)
+            return {}
+
     # -- remaking -----------------------------------------------------------------------------
 
-    async def _rebuild(self, incarnation: int | None) -> None:
+    async def _rebuild(self) -> None:
         async with self._changing:
             lane = await self.open()
-            if incarnation is None or incarnation == lane.index.incarnation:
-                async with self._turn(lane):
-                    await self._renew(lane)
+            async with self._turn(lane):
+                await self._renew(lane)
+                await _until(partial(lane.call, lane.index.scrub), "built anew")
+
+    async def _mend(self, incarnation: int, damage: IndexDamaged) -> None:
+        async with self._changing:
+            lane = await self.open()
+            async with self._turn(lane):
+                with suppress(IndexDamaged):
+                    await self._catch_up(lane)
+                if incarnation == lane.index.incarnation:
+                    await self._replace(lane, damage)
+
+    async def _replace(self, lane: WriterLane, damage: IndexDamaged) -> None:
+        """Begin a damaged index anew. What was purged stays out."""
+        _log.warning("the search index is damaged and is built anew: %s", damage)
+        purged = lane.index.stored.purged
+        await self._renew(lane)
+        await lane.call(lane.index.keep_out, purged)
 
     async def _renew(self, lane: WriterLane) -> None:
         """Begin the index anew, as soon as no reader is in the way."""
@@ -321,19 +367,31 @@ class IndexReconciler:
         self.generations.publish(lane.index.generation)
 
     async def _purge(self, session_id: str) -> None:
-        if self._sessions.get(session_id) is not None:
-            raise index_failed(
-                f"session {session_id!r} is live: let it end before it is purged from the index"
-            )
         async with self._changing:
+            if self._sessions.get(session_id) is not None:
+                raise index_failed(
+                    f"session {session_id!r} is live: let it end before it is purged from the index"
+                )
             lane = await self.open()
-            index = lane.index
             async with self._turn(lane):
-                await lane.call(index.purge, session_id)
-                self.generations.publish(index.generation)
-                while await lane.call(index.purge_on):
-                    pass
-                await _until(partial(lane.call, index.scrub), "purged")
+                await self._mended(lane, partial(self._remove, lane, session_id))
+
+    async def _remove(self, lane: WriterLane, session_id: str) -> None:
+        index = lane.index
+        await lane.call(index.purge, session_id)
+        self.generations.publish(index.generation)
+        while await lane.call(index.purge_on):
+            pass
+        await _until(partial(lane.call, index.scrub), "purged")
+
+    async def _mended(self, lane: WriterLane, change: Callable[[], Awaitable[None]]) -> None:
+        """Change the index in this process's turn; once more where it is found damaged."""
+        try:
+            await self._catch_up(lane)
+            await change()
+        except IndexDamaged as damage:
+            await self._replace(lane, damage)
+            await change()
 
     @asynccontextmanager
     async def _turn(self, lane: WriterLane) -> AsyncIterator[None]:
@@ -341,14 +399,22 @@ class IndexReconciler:
         if not self._index_config.shared:
             yield
             return
-        while not await lane.call(lane.index.take_turn):  # noqa: ASYNC110 - nobody tells
-            await trio.sleep(RETRY_SECONDS)
         try:
+            while not await lane.call(lane.index.take_turn):  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(RETRY_SECONDS)
             yield
         finally:
             lane.index.end_turn()
 
+    async def _catch_up(self, lane: WriterLane) -> None:
+        """Know what other processes wrote before this one had its turn."""
+        if self._index_config.shared:
+            await lane.call(lane.index.catch_up)
+
     def _view(self, index: SearchIndex, request: OpenView) -> View:
+        if index.incarnation != self._agreed_incarnation:
+            # Emptied since the pass that this search waited for.
+            raise Overtaken
         asked, canonical_cwd = request.request, self._config.canonical_cwd
         if canonical_cwd is not identity and asked.session_filters:
             try:
@@ -406,15 +472,19 @@ class IndexReconciler:
             self._wanted = trio.Event()
 
     async def _run_passes(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            current, self._next = self._next, None
-            if current is not None:
-                await self._run_pass(current)
-            with trio.move_on_after(QUIET_SECONDS):
+        try:
+            while True:
                 await self._wanted.wait()
-            await self._tidy()
+                self._wanted = trio.Event()
+                current, self._next = self._next, None
+                if current is not None:
+                    await self._run_pass(current)
+                with trio.move_on_after(QUIET_SECONDS):
+                    await self._wanted.wait()
+                await self._tidy()
+        except Exception as failure:
+            self.mailbox.crash(failure)
+            raise
 
     async def _run_pass(self, current: Pass) -> None:
         current.begun = True
@@ -433,12 +503,7 @@ class IndexReconciler:
         self.news.cover()
         try:
             async with self._turn(lane):
-                try:
-                    await self._agree(lane, current)
-                except IndexDamaged as damage:
-                    _log.warning("the search index is damaged and is built anew: %s", damage)
-                    await self._renew(lane)
-                    await self._agree(lane, current)
+                await self._mended(lane, partial(self._agree, lane, current))
         finally:
             self.generations.publish(lane.index.generation)
 
@@ -477,6 +542,7 @@ class IndexReconciler:
         self._agreement = None
         self._skipped = await steps.run()
         self._agreement = steps.agreement
+        self._agreed_incarnation = index.incarnation
 
     async def _tidy(self) -> None:
         """Do upkeep in small pieces until a pass is wanted, which stops the piece under way.
@@ -490,10 +556,10 @@ class IndexReconciler:
             with trio.CancelScope() as self._upkeep:
                 while more and lane.index.needs_tidying(MOVABLE_EVENTS):
                     async with self._changing, self._turn(lane):
+                        await self._catch_up(lane)
                         more = await lane.call(lane.index.tidy, MOVABLE_EVENTS)
         except IndexDamaged as damage:
-            _log.warning("the search index is damaged and is built anew: %s", damage)
-            await self._rebuild(self.incarnation)
+            await self._mend(lane.index.incarnation, damage)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
 

@@ -127,9 +127,9 @@ class Sessions:
         _check(header)
         await checkpoint()
         with self._claim(header.id):
-            log = FoldedLog.of(header)
-            handle = await self._reserve(log, durable=durable)
-            async with self._attached(log, handle, Stored(None, 0)) as session:
+            log, store = FoldedLog.of(header), self._binding.store if durable else None
+            handle = await self._reserve(log, store)
+            async with self._attached(log, store, handle, Stored(None, 0)) as session:
                 yield session
 
     @asynccontextmanager
@@ -177,8 +177,9 @@ class Sessions:
             )
             _check(header)
             log = await self._fork_log(header, parent, inherited)
-            handle = await self._reserve(log, durable=durable)
-            async with self._attached(log, handle, Stored(None, 0)) as session:
+            store = self._binding.store if durable else None
+            handle = await self._reserve(log, store)
+            async with self._attached(log, store, handle, Stored(None, 0)) as session:
                 yield session
 
     @asynccontextmanager
@@ -202,7 +203,7 @@ class Sessions:
             resumed = await self._call_store(
                 session_id, _resume, store, session_id, self._runtime.now_ms()
             )
-            async with self._attached(resumed.log, resumed.handle, resumed.base) as session:
+            async with self._attached(resumed.log, store, resumed.handle, resumed.base) as session:
                 yield session
 
     @contextmanager
@@ -256,10 +257,9 @@ class Sessions:
                 f"up to the boundary cannot stand in format {header.version}: {error}",
             ) from error
 
-    async def _reserve(self, log: FoldedLog, *, durable: bool) -> WriteHandle | None:
+    async def _reserve(self, log: FoldedLog, store: SessionStore | None) -> WriteHandle | None:
         """The write handle of a new session, if it is to be stored."""
-        store = self._binding.store
-        if not durable or store is None:
+        if store is None:
             return None
         header = log.projection.header
         count = log.projection.inherited_event_count
@@ -267,7 +267,11 @@ class Sessions:
 
     @asynccontextmanager
     async def _attached(
-        self, log: FoldedLog, handle: WriteHandle | None, base: Stored
+        self,
+        log: FoldedLog,
+        store: SessionStore | None,
+        handle: WriteHandle | None,
+        base: Stored,
     ) -> AsyncIterator[LiveSession]:
         """The live session itself, from its registration until it is drained.
 
@@ -278,7 +282,7 @@ class Sessions:
             writer = WriteBehind(
                 log.projection.header.id, handle, log.events, self._runtime, self._writers, base
             )
-        session = LiveSession(log, self._runtime, self.commits.advance, base, writer)
+        session = LiveSession(log, self._runtime, self.commits.advance, base, writer, store)
         self._live[session.id] = session
         self.commits.advance()
         try:

@@ -82,16 +82,19 @@ class SearchExecutor:
         reader: Reader | None = None
 
         async def handle(request: Search) -> SearchResult:
+            incarnation = self._reconciler.incarnation
+            try:
+                return await attempt(request.request)
+            except IndexDamaged as damage:
+                await self._reconciler.mend(incarnation, damage)
+                return await attempt(request.request)
+
+        async def attempt(request: SearchRequest) -> SearchResult:
             nonlocal reader
             if reader is None:
                 reader = await self._reconciler.open_reader()
                 self._readers.append(reader)
-            incarnation = self._reconciler.incarnation
-            try:
-                return await self._search(reader, request.request)
-            except IndexDamaged:
-                await self._reconciler.rebuild(incarnation)
-                return await self._search(reader, request.request)
+            return await self._search(reader, request)
 
         try:
             await self.mailbox.serve(handle, answers=(SessionQueryError,))

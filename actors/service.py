@@ -17,9 +17,9 @@ from trio.lowlevel import checkpoint
 
 from ..history.filtering import event_predicates, session_predicate
 from ..history.lineage import trace_lineage
-from ..history.request import SearchRequest, event_search, session_search
+from ..history.request import event_search, session_search
 from ..messages.config import IndexConfig, QueryConfig
-from ..messages.errors import ErrorCode, SessionError, SessionQueryError
+from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.filters import EventFilter, SessionFilter
 from ..messages.records import (
     EventRecord,
@@ -38,7 +38,7 @@ from ..messages.records import (
     SessionTitle,
     TitleResult,
 )
-from ..storage.contract import Snapshot
+from ..storage.contract import SessionStore, Snapshot
 from . import exact_reads
 from .corpus import Corpus
 from .loaded_log import LoadedLog
@@ -49,7 +49,7 @@ from .watch import WatchClosed
 
 if TYPE_CHECKING:
     from .reconciler import IndexReconciler
-    from .search_executor import SearchExecutor, SearchResult
+    from .search_executor import SearchExecutor
 
 R = TypeVar("R")
 
@@ -78,6 +78,42 @@ class SessionQuery:
     _reconciler: IndexReconciler | None
     _executor: SearchExecutor | None
     _closed: bool = False
+
+    # -- the store ----------------------------------------------------------------------------
+
+    def mount(self, store: SessionStore) -> None:
+        """Read stored sessions from ``store`` from now on, in place of the one mounted before.
+
+        Nothing that runs is lost. A read that has begun goes on with the store that it began with,
+        which therefore has to stay usable until then; whatever begins later sees ``store`` alone.
+        A live session goes on in the store that it was created in or resumed from, and its write
+        handle with it. A search that is under way is brought up to date again. Cursors of session
+        searches, and those within a stored session, are stale from the next search on.
+
+        Raises:
+            SessionQueryError: ``INVALID_CONFIG`` where ``store`` is no ``SessionStore``;
+                ``ABORTED`` once the service has closed.
+        """
+        if not isinstance(store, SessionStore):
+            raise SessionQueryError(
+                ErrorCode.INVALID_CONFIG,
+                f"only a SessionStore can be mounted, got {store!r}; unmount() takes one away",
+            )
+        self._check_open()
+        self._corpus.binding.mount(store)
+
+    def unmount(self) -> None:
+        """Read no stored sessions from now on; see ``mount``. Without a store this does nothing.
+
+        The index keeps what it holds: with the same store mounted again only what has changed since
+        is read.
+
+        Raises:
+            SessionQueryError: ``ABORTED`` once the service has closed.
+        """
+        self._check_open()
+        if self._corpus.binding.store is not None:
+            self._corpus.binding.unmount()
 
     # -- exact reads --------------------------------------------------------------------------
 
@@ -211,11 +247,9 @@ class SessionQuery:
         Raises:
             SessionQueryError: ``SESSION_NOT_FOUND``, ``CORRUPT_SESSION``, ``PERSISTENCE_FAILED``.
         """
-        with await self._read(partial(self._observed, session_id)) as observation:
+        _check_id(session_id)
+        with await self._read(partial(self._corpus.observe, session_id)) as observation:
             yield observation
-
-    async def _observed(self, session_id: str) -> Observation:
-        return await self._corpus.observe(_checked_id(session_id))
 
     async def read_title(self, session_id: str) -> SessionTitle | None:
         """The newest title of one session; errors as in ``read_session``."""
@@ -235,9 +269,14 @@ class SessionQuery:
 
     async def _titles(self, ids: tuple[str, ...]) -> tuple[TitleResult, ...]:
         results: dict[str, TitleResult] = {}
+        mounted = self._corpus.mounted
         cold = tuple(session_id for session_id in ids if self.sessions.get(session_id) is None)
-        indexed = await self._reconciler.titles(cold) if self._reconciler is not None else {}
-        stored = await self._corpus.snapshots(list(indexed))
+        indexed = (
+            await self._reconciler.titles(cold, mounted.store)
+            if self._reconciler is not None
+            else {}
+        )
+        stored = await self._corpus.snapshots(list(indexed), mounted)
         for session_id, (revision, title) in indexed.items():
             now = stored.get(session_id)
             if self.sessions.get(session_id) is not None:
@@ -246,7 +285,7 @@ class SessionQuery:
                 results[session_id] = TitleResult(session_id, now.header, title)
         rest = [session_id for session_id in ids if session_id not in results]
         for session_id, outcome in (
-            await self._corpus.project_many(rest, exact_reads.titled)
+            await self._corpus.project_many(rest, exact_reads.titled, mounted)
         ).items():
             if isinstance(outcome, SessionQueryError):
                 results[session_id] = TitleResult(session_id, error=outcome)
@@ -289,7 +328,7 @@ class SessionQuery:
         request = session_search(
             query, session_filters, event_filters, limit, cursor, self._index_config
         )
-        result = await self._search(executor, request)
+        result = await self._ask(partial(executor.search, request))
         return SessionSearchPage(
             result.found.sessions, result.next_cursor, result.skipped, result.searchable
         )
@@ -309,7 +348,7 @@ class SessionQuery:
         """
         executor = self._enabled(self._executor)
         request = event_search(session_id, query, filters, limit, cursor, self._index_config)
-        result = await self._search(executor, request)
+        result = await self._ask(partial(executor.search, request))
         assert result.target is not None
         return EventSearchPage(
             result.target,
@@ -329,10 +368,7 @@ class SessionQuery:
             SessionQueryError: as a search raises it where the pass fails.
         """
         reconciler = self._enabled(self._reconciler)
-        try:
-            return await reconciler.refresh(progress)
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        return await self._ask(partial(reconciler.refresh, progress))
 
     async def rebuild_index(self, progress: Callable[[Progress], None] | None = None) -> int:
         """Empty the index and build it anew; purged sessions are let in again. The generation.
@@ -340,11 +376,8 @@ class SessionQuery:
         Arguments and errors as in ``refresh``.
         """
         reconciler = self._enabled(self._reconciler)
-        try:
-            await reconciler.rebuild()
-            return await reconciler.refresh(progress)
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        await self._ask(reconciler.rebuild)
+        return await self._ask(partial(reconciler.refresh, progress))
 
     async def purge(self, session_id: str) -> None:
         """Remove a session from the index, leave no byte of it in any index file, and keep it out.
@@ -353,13 +386,12 @@ class SessionQuery:
         index does not hold is kept out all the same.
 
         Raises:
-            SessionQueryError: ``SEARCH_DISABLED``; ``INDEX_FAILED``, also for a live session.
+            SessionQueryError: ``SEARCH_DISABLED``; ``SESSION_NOT_FOUND`` for an id that is no text;
+                ``INDEX_FAILED``, also for a live session.
         """
         reconciler = self._enabled(self._reconciler)
-        try:
-            await reconciler.purge(session_id)
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        _check_id(session_id)
+        await self._ask(partial(reconciler.purge, session_id))
 
     async def index_status(self) -> IndexStatus:
         """What the index holds at this moment, without bringing it up to date.
@@ -368,10 +400,7 @@ class SessionQuery:
             SessionQueryError: ``SEARCH_DISABLED``, ``INDEX_FAILED``.
         """
         reconciler = self._enabled(self._reconciler)
-        try:
-            return await reconciler.status()
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        return await self._ask(reconciler.status)
 
     @property
     def generation(self) -> int:
@@ -394,10 +423,7 @@ class SessionQuery:
         """
         reconciler = self._enabled(self._reconciler)
         _check_whole("after", after)
-        try:
-            return await reconciler.news.after(after)
-        except WatchClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        return await self._ask(partial(reconciler.news.after, after))
 
     def generations(self, after: int | None = None) -> Generations:
         """Every newest generation beyond ``after`` (by default the present one), without end.
@@ -420,10 +446,7 @@ class SessionQuery:
         """
         reconciler = self._enabled(self._reconciler)
         _check_whole("after", after)
-        try:
-            return await reconciler.changed_since(after)
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+        return await self._ask(partial(reconciler.changed_since, after))
 
     async def wait_for_session(self, session_id: str, after_seq: int = -1) -> int:
         """Wait until a live session has an event beyond ``after_seq``; the seq of its newest event.
@@ -433,6 +456,7 @@ class SessionQuery:
                 ``INVALID_WINDOW`` where ``after_seq`` is no whole number; ``ABORTED`` once the
                 service has closed.
         """
+        _check_id(session_id)
         _check_whole("after_seq", after_seq)
         return await self._read(lambda: self._next_seq(session_id, after_seq))
 
@@ -440,7 +464,7 @@ class SessionQuery:
         await checkpoint()
         commits = self.sessions.commits
         while True:
-            session = self.sessions.get(_checked_id(session_id))
+            session = self.sessions.get(session_id)
             if session is None:
                 raise SessionQueryError(
                     ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is not live"
@@ -467,11 +491,11 @@ class SessionQuery:
     # -- inside -------------------------------------------------------------------------------
 
     async def _project(self, session_id: str, fold: Callable[[LoadedLog], R]) -> R:
-        return await self._read(lambda: self._corpus.project(_checked_id(session_id), fold))
+        _check_id(session_id)
+        return await self._read(lambda: self._corpus.project(session_id, fold))
 
     async def _read(self, read: Callable[[], Awaitable[R]]) -> R:
-        if self._closed:
-            raise SessionQueryError(ErrorCode.ABORTED, "the query service is closed")
+        self._check_open()
         try:
             return await read()
         except (MailboxClosed, WatchClosed) as refusal:
@@ -479,11 +503,19 @@ class SessionQuery:
                 ErrorCode.ABORTED, f"the query service has closed: {refusal}"
             ) from refusal
 
-    async def _search(self, executor: SearchExecutor, request: SearchRequest) -> SearchResult:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionQueryError(ErrorCode.ABORTED, "the query service is closed")
+
+    async def _ask(self, ask: Callable[[], Awaitable[R]]) -> R:
+        """What needs the index, as ``_read`` is for what does not."""
+        closed = "the query service is closed"
+        if self._closed:
+            raise SessionQueryError(ErrorCode.INDEX_FAILED, closed)
         try:
-            return await executor.search(request)
-        except MailboxClosed as refusal:
-            raise _search_refused(refusal) from refusal
+            return await ask()
+        except (MailboxClosed, WatchClosed) as refusal:
+            raise SessionQueryError(ErrorCode.INDEX_FAILED, f"{closed}: {refusal}") from refusal
 
     def _enabled(self, actor: R | None) -> R:
         if actor is None:
@@ -508,12 +540,11 @@ class Generations:
         return self.seen
 
 
-def _checked_id(session_id: object) -> str:
+def _check_id(session_id: object) -> None:
     if not isinstance(session_id, str):
         raise SessionQueryError(
             ErrorCode.SESSION_NOT_FOUND, f"the id of a session is text, got {session_id!r}"
         )
-    return session_id
 
 
 def _check_whole(name: str, value: object) -> None:
@@ -521,7 +552,3 @@ def _check_whole(name: str, value: object) -> None:
         raise SessionQueryError(
             ErrorCode.INVALID_WINDOW, f"{name} must be a whole number, got {value!r}"
         )
-
-
-def _search_refused(refusal: SessionError) -> SessionQueryError:
-    return SessionQueryError(ErrorCode.INDEX_FAILED, f"the query service has closed: {refusal}")

@@ -21,7 +21,7 @@ from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.records import IndexStatus, SessionTitle, Skipped
 from .contract import SessionStore
 from .counting import register_counting
-from .index_file import index_errors, open_index_file
+from .index_file import IndexDamaged, index_errors, index_failed, open_index_file
 from .index_query import best_of_extent, best_of_sessions_by_count, recent_predicates
 from .index_scan import count_function, reaches, scan_limit
 from .index_tables import IndexTables
@@ -84,11 +84,15 @@ class SearchIndex:
         with index_errors(f"index {self.config.path} cannot be read"):
             try:
                 self._load()
-            except (apsw.CorruptError, apsw.NotADBError):
+            except IndexDamaged:
                 self._file.recreate(0)
                 self._load()
 
     def _load(self) -> None:
+        with index_errors("the index cannot be read"):
+            self._load_rows()
+
+    def _load_rows(self) -> None:
         self._tables = IndexTables(self._db, self.config.tokenizer)
         self.stored = StoredArm(self._tables)
         self.live = LiveArm(self._tables, self.stored, self._extract)
@@ -129,24 +133,38 @@ class SearchIndex:
     # -- turns and remaking -------------------------------------------------------------------
 
     def take_turn(self) -> bool:
-        """Begin to write; false while another process that shares the file is writing."""
-        if not self.config.shared:
-            return True
-        with index_errors("the index could not be read"):
-            if not self._file.try_pass_lock():
-                return False
-            if self._db.pragma("data_version") != self._version:
-                known = self.generation
-                self._load()
-                if self.generation < known:
-                    # Begun anew by a process that could not read how far it had come.
-                    self._tables.generation = known
-                    self.rebind()
-            return True
+        """Begin to write to a shared file; false while another process is writing.
+
+        Raises:
+            SessionQueryError: ``INDEX_FAILED`` where the lock file cannot be had.
+        """
+        return self._file.try_pass_lock()
 
     def end_turn(self) -> None:
-        """Let other processes write."""
+        """Let other processes write; again is harmless."""
         self._file.release_pass_lock()
+
+    def catch_up(self) -> None:
+        """Know what other processes have written since this one last had its turn.
+
+        Raises:
+            SessionQueryError: ``INDEX_FAILED``.
+        """
+        with index_errors("the index could not be read"):
+            if self._db.pragma("data_version") == self._version:
+                return
+            generation, making = self.generation, self._tables.making
+            self._load()
+            if self._tables.making != making:
+                if not self._file.fits():
+                    raise index_failed(
+                        f"index {self.config.path} was begun anew by another tokenizer or version "
+                        "of this library; choose another path"
+                    )
+                # Begun anew, maybe by a process that could not read how far it had come.
+                self.incarnation += 1
+                self._tables.generation = max(generation, self.generation)
+                self.rebind()
 
     def rebuild(self) -> bool:
         """Empty the index and begin anew, whatever is in it; false while a reader prevents it.
@@ -163,16 +181,31 @@ class SearchIndex:
             self._load()
         return True
 
+    def keep_out(self, purged: Iterable[bytes]) -> None:
+        """Keep sessions out that were purged from what the index was before."""
+        with self._tables.transaction() as tx:
+            self.stored.keep_out(tx, purged)
+
     def purge(self, session_id: str) -> None:
         """Remove a session and keep it out; ``purge_on`` and ``scrub`` remove its bytes."""
+        entry = self.live.entries.get(session_id)
         with self._tables.transaction() as tx:
+            if entry is not None:
+                self.live.let_go(tx, entry)
             self.stored.purge(tx, session_id)
 
     def purge_on(self) -> bool:
         """One bounded piece of removing what is dead, also from full text; whether to go on."""
         if self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS):
             return True
-        return self._tables.optimize(_MERGE_PAGES)
+        if self.live.has_unwanted:
+            with self._tables.transaction() as tx:
+                self.live.reclaim(tx, _TIDY_DOCUMENTS)
+            return True
+        if self._tables.optimize(_MERGE_PAGES):
+            return True
+        self._tables.forget_types()
+        return False
 
     def scrub(self) -> bool:
         """Leave no byte of what was deleted in any file; false while a reader prevents it."""
@@ -218,8 +251,9 @@ class SearchIndex:
 
     def continuations(self, session_ids: Iterable[str]) -> dict[str, Continuation]:
         """Where appends to these sessions continue; ids that must be built anew are left out."""
-        found = ((session_id, self.stored.continuation(session_id)) for session_id in session_ids)
-        return {session_id: kept for session_id, kept in found if kept is not None}
+        with index_errors("the index could not be read"):
+            found = {each: self.stored.continuation(each) for each in session_ids}
+        return {session_id: kept for session_id, kept in found.items() if kept is not None}
 
     def forget(self, session_ids: Sequence[str]) -> None:
         """Remove sessions that are stored no longer, in one transaction; errors as in ``write``."""
@@ -333,8 +367,9 @@ class SearchIndex:
 
     def workspaces(self) -> tuple[str | None, ...]:
         """The distinct working directories of the sessions that the index holds."""
-        rows = self._db.execute("SELECT cwd FROM session UNION SELECT cwd FROM recent_session")
-        return tuple(None if cwd is None else text_of(blob(cwd)) for (cwd,) in rows)
+        with index_errors("the index could not be read"):
+            rows = self._db.execute("SELECT cwd FROM session UNION SELECT cwd FROM recent_session")
+            return tuple(None if cwd is None else text_of(blob(cwd)) for (cwd,) in rows)
 
     def open_view(
         self,
@@ -355,7 +390,7 @@ class SearchIndex:
             Overtaken: another process has written since this one looked.
         """
         with index_errors("the index could not be read"):
-            if self.has_snapshots and reader.pin() != self.generation:
+            if self.has_snapshots and reader.pin() != (self.generation, self._tables.making):
                 raise Overtaken
             target = self._target(request, epoch, store_bound, skipped)
             generation = target.generation if target is not None else str(self.generation)

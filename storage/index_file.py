@@ -18,12 +18,13 @@ from attrs import define
 
 from ..messages.config import MEMORY, IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
+from .index_values import Garbled
 from .tokens import tokenizer_identity
 
 APPLICATION_ID: Final = 0x53515931
 """Marks our files in SQLite's header ("SQY1")."""
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 WRITER_CACHE_KIB: Final = 64 * 1024
 READER_CACHE_KIB: Final = 8 * 1024
@@ -72,7 +73,8 @@ CREATE TABLE skipped(id BLOB PRIMARY KEY, revision TEXT NOT NULL, skipped BLOB N
     WITHOUT ROWID;
 CREATE TABLE purged(digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE dead(session INTEGER PRIMARY KEY);
-INSERT INTO meta VALUES ('generation', 0), ('next_id', 1), ('next_no', 1);
+INSERT INTO meta VALUES
+    ('generation', 0), ('next_id', 1), ('next_no', 1), ('making', hex(randomblob(8)));
 """
 
 _DOCUMENTS: Final = """
@@ -110,11 +112,19 @@ class IndexDamaged(SessionQueryError):
         super().__init__(ErrorCode.INDEX_FAILED, message)
 
 
-def index_error(doing: str, error: apsw.Error) -> SessionQueryError:
-    """The query error of a failed operation on the index."""
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-        return IndexDamaged(f"{doing}: {error}")
-    return index_failed(f"{doing}: {error}")
+def _is_damage(error: Exception) -> bool:
+    """Whether an error says that the content of the file is not what was written."""
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError() | Garbled() | UnicodeDecodeError():
+            return True
+        case apsw.IOError():
+            # The log of changes is shorter than SQLite knows it to be.
+            return error.extendedresult == apsw.SQLITE_IOERR_SHORT_READ
+        case apsw.SQLError():
+            # All of our tables are there, unless the schema itself is damaged.
+            return str(error).startswith(("no such table", "vtable constructor failed"))
+        case _:
+            return False
 
 
 @contextmanager
@@ -124,8 +134,10 @@ def index_errors(doing: str) -> Iterator[None]:
         yield
     except apsw.InterruptError:
         raise
-    except apsw.Error as error:
-        raise index_error(doing, error) from error
+    except (apsw.Error, Garbled, UnicodeDecodeError) as error:
+        if _is_damage(error):
+            raise IndexDamaged(f"{doing}: {error}") from error
+        raise index_failed(f"{doing}: {error}") from error
 
 
 @define(eq=False)
@@ -157,17 +169,43 @@ class IndexFile:
         try:
             if not damaged:
                 _prepare(self.connection, self._config, 0)
-        except (apsw.CorruptError, apsw.NotADBError):
+        except apsw.Error as error:
+            if not _is_damage(error):
+                raise
             damaged = True
         if damaged:
             self.recreate(0)
 
+    def refuse_if_others_need_it(self) -> None:
+        """Refuse a file that would have to be begun anew while others share it as it is."""
+        assert self._lock is not None
+        try:
+            if self.connection.pragma("application_id") == 0 or self.fits():
+                return
+        except apsw.Error as error:
+            if _is_damage(error):
+                return
+            raise
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise index_failed(
+                f"index {self.path} was made with another tokenizer or version and is in use by "
+                f"process {_named_owners(self._lock)}; stop it or choose another path"
+            ) from error
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def fits(self) -> bool:
+        """Whether the file was made by this version, with this tokenizer."""
+        return _fits(self.connection, tokenizer_identity(self._config.tokenizer))
+
     def recreate(self, generation: int) -> None:
-        """Empty the file, whatever is in it, and begin anew with this generation.
+        """Empty the file, whatever is in it, and begin anew with this generation at least.
 
         Raises:
             apsw.BusyError: another connection reads the file at this moment.
         """
+        generation = max(generation, _next_generation(self.connection))
         self.connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
         try:
             self.connection.execute("VACUUM")
@@ -201,12 +239,18 @@ class IndexFile:
 
     def try_pass_lock(self) -> bool:
         """Take the turn at writing, if no other process has it."""
-        lock = os.open(f"{self.path}-pass", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        path = f"{self.path}-pass"
+        try:
+            lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise index_failed(f"{path} cannot be opened: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             os.close(lock)
-            return False
+            if isinstance(error, BlockingIOError):
+                return False
+            raise index_failed(f"{path} cannot be locked: {error.strerror}") from error
         self._pass_lock = lock
         return True
 
@@ -260,6 +304,8 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
         damaged = _is_damaged(connection, path)
         lock = _own(path, fcntl.LOCK_SH if config.shared else fcntl.LOCK_EX)
         file = IndexFile(path, connection, config, lock)
+        if config.shared and not damaged:
+            file.refuse_if_others_need_it()
         file.prepare(damaged)
         if config.shared and not file.has_snapshots:
             raise index_failed(
@@ -321,19 +367,41 @@ def _create_private(path: str) -> None:
 
 
 def _own(path: str, mode: int) -> int:
-    """Lock the index for this process; a lock file beside it names the latest owner."""
+    """Lock the index for this process; a lock file beside it names the owners."""
     lock = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, mode | fcntl.LOCK_NB)
     except OSError as error:
-        owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        named = _named_owners(lock)
         os.close(lock)
         raise index_failed(
-            f"index {path} is in use by process {owner}; stop it or choose another path"
+            f"index {path} is in use by process {named}; stop it or choose another path"
         ) from error
+    owners = [*_owners(lock), os.getpid()] if mode == fcntl.LOCK_SH else [os.getpid()]
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(lock, "".join(f"{pid}\n" for pid in dict.fromkeys(owners)).encode(), 0)
     return lock
+
+
+def _named_owners(lock: int) -> str:
+    owners = [owner for owner in _owners(lock) if owner != os.getpid()] or [os.getpid()]
+    return ", ".join(map(str, owners))
+
+
+def _owners(lock: int) -> list[int]:
+    """The living processes among those that a lock file names; for people, nothing rests on it."""
+    names = os.pread(lock, 4096, 0).split()
+    return [int(name) for name in names if name.isdigit() and _is_alive(int(name))]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _refuse_foreign(connection: apsw.Connection, path: str) -> None:
@@ -367,7 +435,7 @@ def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) 
     if not fits:
         connection.execute("BEGIN IMMEDIATE")
         if not _fits(connection, identity):
-            _create(connection, identity, generation)
+            _create(connection, identity, max(generation, _next_generation(connection)))
         connection.execute("COMMIT")
     connection.execute(_RECENT)
     connection.execute(
@@ -382,6 +450,15 @@ def _fits(connection: apsw.Connection, identity: str) -> bool:
         return False
     built_with: object = connection.execute("SELECT value FROM meta WHERE key = 'tokens'").get
     return built_with == identity
+
+
+def _next_generation(connection: apsw.Connection) -> int:
+    """The generation after the one that a file has come to; 0 where that cannot be read."""
+    try:
+        found: object = connection.execute("SELECT value FROM meta WHERE key = 'generation'").get
+    except (apsw.Error, UnicodeDecodeError):
+        return 0
+    return found + 1 if isinstance(found, int) else 0
 
 
 def _create(connection: apsw.Connection, identity: str, generation: int) -> None:

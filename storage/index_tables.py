@@ -81,7 +81,9 @@ class IndexTables:
         self.recent = DocumentRows(connection, "recent_", tokenizer)
         """Documents of live sessions that are not in the file."""
         meta = {text(name): value for name, value in connection.execute("SELECT * FROM meta")}
-        self.generation = integer(meta["generation"])
+        self.generation = integer(meta.get("generation"))
+        self.making = text(meta.get("making"))
+        """Tells this file from what it was before it was last begun anew."""
         self.types = {
             text_of(blob(name)): integer(code)
             for name, code in connection.execute("SELECT name, code FROM event_type")
@@ -96,10 +98,11 @@ class IndexTables:
 
         A COMMIT that it stops may be done or undone; one that ``interrupt`` stops is undone.
         """
-        self._next_id = integer(meta["next_id"])
-        self._next_no = integer(meta["next_no"])
+        self._next_id = integer(meta.get("next_id"))
+        self._next_no = integer(meta.get("next_no"))
+        self._written = (self._next_id, self._next_no)
+        """The counters as the file has them."""
         self._blocks: dict[int, range] = {}
-        self._optimizing = False
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -118,6 +121,7 @@ class IndexTables:
                 self.recent.write_gathered()
                 if tx.visible:
                     self._set_meta("generation", tx.generation)
+                self._write_counters(tx)
                 self._end("COMMIT")
             except BaseException:
                 self._roll_back(tx)
@@ -150,7 +154,6 @@ class IndexTables:
         """A session number that was never used."""
         no = self._next_no
         self._next_no += 1
-        self._set_meta("next_no", self._next_no)
         return no
 
     def insert(
@@ -179,7 +182,7 @@ class IndexTables:
         if not count:
             return []
         run = range(self._next_id, self._next_id + count)
-        self._reserve(run.stop)
+        self._next_id = run.stop
         return [run]
 
     def take_block_ids(self, no: int, count: int, used: int) -> list[range]:
@@ -193,7 +196,7 @@ class IndexTables:
             if not block:
                 size = max(count, min(max(used, _MIN_BLOCK), _MAX_BLOCK))
                 block = range(self._next_id, self._next_id + size)
-                self._reserve(block.stop)
+                self._next_id = block.stop
             run = block[:count]
             self._blocks[no] = block[len(run) :]
             runs.append(run)
@@ -216,8 +219,10 @@ class IndexTables:
             )
         )
 
-    def add_to_file(self, no: int, runs: Iterable[range]) -> None:
+    def add_to_file(self, no: int, runs: Sequence[range]) -> None:
         """Record that the file keeps these runs of ids for a session."""
+        if not runs:
+            return
         before = self.extents(no)
         after = before
         for run in runs:
@@ -300,7 +305,8 @@ class IndexTables:
 
     def reclaim(self, alive: frozenset[int], limit: int) -> bool:
         """Delete up to about ``limit`` dead documents; whether there is more to do."""
-        dead = self.db.execute("SELECT session FROM dead ORDER BY session").fetchall()
+        with index_errors("the index could not be read"):
+            dead = self.db.execute("SELECT session FROM dead ORDER BY session").fetchall()
         self.may_hold_dead = bool(dead)
         for (no,) in dead:
             number = integer(no)
@@ -334,16 +340,21 @@ class IndexTables:
         """
         before = self.db.total_changes()
         with self.transaction():
-            if not self._optimizing:
-                self.db.execute("INSERT INTO fts(fts, rank) VALUES ('usermerge', 2)")
-                before += 1
-            # A negative number of pages is what begins to merge segments of all sizes.
-            step = pages if self._optimizing else -pages
-            self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (step,))
-            self._optimizing = self.db.total_changes() - before >= 2
-            if not self._optimizing:
-                self.db.execute("INSERT INTO fts(fts, rank) VALUES ('usermerge', 4)")
-        return self._optimizing
+            # A negative number of pages is what merges segments of all sizes.
+            self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (-pages,))
+        return self.db.total_changes() - before >= 2
+
+    def forget_types(self) -> None:
+        """Forget the event types that no document has any more."""
+        with self.transaction() as tx:
+            used = self.db.execute("SELECT type FROM doc UNION SELECT type FROM recent_doc")
+            codes = {integer(code) for (code,) in used}
+            unused = [code for code in self.types.values() if code not in codes]
+            self.db.executemany(
+                "DELETE FROM event_type WHERE code = ?", [(code,) for code in unused]
+            )
+            kept = {name: code for name, code in self.types.items() if code in codes}
+            tx.after.append(lambda: setattr(self, "types", kept))
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -352,14 +363,22 @@ class IndexTables:
         if code is None:
             code = tx.types.get(name)
         if code is None:
-            code = len(self.types) + len(tx.types)
+            code = max([-1, *self.types.values(), *tx.types.values()]) + 1
             self.db.execute("INSERT INTO event_type VALUES (?, ?)", (code, key(name)))
             tx.types[name] = code
         return code
 
-    def _reserve(self, next_id: int) -> None:
-        self._next_id = next_id
-        self._set_meta("next_id", next_id)
+    def _write_counters(self, tx: Transaction) -> None:
+        """Once a transaction is enough: what a rolled back one has used is not used again."""
+        counters = (self._next_id, self._next_no)
+        if counters != self._written:
+            self._set_meta("next_id", self._next_id)
+            self._set_meta("next_no", self._next_no)
+
+            def remember() -> None:
+                self._written = counters
+
+            tx.after.append(remember)
 
     def _set_meta(self, name: str, value: int) -> None:
         self.db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, name))

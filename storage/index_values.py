@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import attrs
 import msgspec
@@ -12,22 +13,31 @@ from ..messages.header import SessionHeader
 from ..messages.json import decode, encode
 from ..messages.records import SessionTitle, Skipped
 
+_T = TypeVar("_T")
+
+
+class Garbled(ValueError):
+    """A row holds what was never written there."""
+
 
 def integer(value: object) -> int:
-    """A value that SQLite returned, known to be an integer."""
-    assert isinstance(value, int)
-    return value
+    """A value of a row that is to be an integer, or else the row is ``Garbled``."""
+    return _checked(value, int)
 
 
 def blob(value: object) -> bytes:
-    """A value that SQLite returned, known to be bytes."""
-    assert isinstance(value, bytes)
-    return value
+    """A value of a row that is to be bytes."""
+    return _checked(value, bytes)
 
 
 def text(value: object) -> str:
-    """A value that SQLite returned, known to be text."""
-    assert isinstance(value, str)
+    """A value of a row that is to be text."""
+    return _checked(value, str)
+
+
+def _checked(value: object, kind: type[_T]) -> _T:
+    if not isinstance(value, kind):
+        raise Garbled(f"a row holds {type(value).__name__} in the place of {kind.__name__}")
     return value
 
 
@@ -53,7 +63,7 @@ def encode_header(header: SessionHeader) -> bytes:
 
 def decode_header(raw: bytes) -> SessionHeader:
     """The header of a row."""
-    return SessionHeader(**_fields(raw))
+    return _decoded(raw, lambda fields: SessionHeader(**fields))
 
 
 def encode_title(title: SessionTitle) -> bytes:
@@ -63,8 +73,10 @@ def encode_title(title: SessionTitle) -> bytes:
 
 def decode_title(raw: bytes) -> SessionTitle:
     """The title of a row."""
-    fields = _fields(raw)
-    return SessionTitle(**{**fields, "message_seqs": tuple(fields["message_seqs"])})
+    return _decoded(
+        raw,
+        lambda fields: SessionTitle(**{**fields, "message_seqs": tuple(fields["message_seqs"])}),
+    )
 
 
 def encode_skipped(skipped: Skipped) -> bytes:
@@ -74,7 +86,10 @@ def encode_skipped(skipped: Skipped) -> bytes:
 
 def decode_skipped(raw: bytes) -> Skipped:
     """The skipped session of a row."""
-    fields = _fields(raw)
+    return _decoded(raw, _skipped)
+
+
+def _skipped(fields: dict[str, Any]) -> Skipped:
     header = fields["header"]
     return Skipped(
         **{
@@ -85,5 +100,9 @@ def decode_skipped(raw: bytes) -> Skipped:
     )
 
 
-def _fields(raw: bytes) -> dict[str, Any]:
-    return msgspec.convert(decode(raw), dict[str, Any])
+def _decoded(raw: bytes, build: Callable[[dict[str, Any]], _T]) -> _T:
+    try:
+        return build(msgspec.convert(decode(raw), dict[str, Any]))
+    except Exception as error:
+        # Whatever is wrong with it, what we wrote can be decoded.
+        raise Garbled(f"a row cannot be decoded: {error}") from error

@@ -79,18 +79,20 @@ class Reader:
     """Finds matches in the texts of a page."""
     _pin: apsw.Cursor | None = None
 
-    def pin(self) -> int:
-        """Fix what this reader sees until ``release``, and return its generation.
+    def pin(self) -> tuple[int, str]:
+        """Fix what this reader sees until ``release``; its generation, and its file's making.
 
         An unfinished statement holds the snapshot, and makes an interruption stick until it ends.
         """
         self.release()
         cursor = self.connection.cursor()
-        cursor.execute("SELECT value FROM meta, (VALUES (1), (2)) WHERE key = 'generation'")
-        (generation,) = next(cursor)
         self._pin = cursor
-        assert isinstance(generation, int)
-        return generation
+        cursor.execute(
+            "SELECT g.value, m.value FROM meta AS g, meta AS m, (VALUES (1), (2)) "
+            "WHERE g.key = 'generation' AND m.key = 'making'"
+        )
+        generation, making = next(cursor, (None, None))
+        return integer(generation), text(making)
 
     def release(self) -> None:
         """Let go of the snapshot; again is harmless."""

@@ -282,7 +282,7 @@ class LiveArm:
         upto = min(entry.filed + limit, source.stored.length, entry.indexed)
         session_id, revision = source.header.id, source.stored.revision
         assert revision is not None
-        state = FileState(revision, tx.generation, upto, False)
+        state = FileState(revision, entry.generation, upto, False)
         if entry.in_file:
             tables.update_session(entry.no, state)
         else:
@@ -331,7 +331,7 @@ class LiveArm:
         tables.update_session(entry.no, state)
         self._stored.keep_state(entry.no, projection, None)
         self._stored.remember(tx, source.header.id, StoredEntry(entry.no, state), projection)
-        self._let_go(tx, entry)
+        self.let_go(tx, entry)
 
     def drop(self, tx: Transaction, entry: LiveEntry) -> None:
         """Let go of a session that is live no longer, and of all that the index has of it.
@@ -340,7 +340,7 @@ class LiveArm:
         """
         if entry.in_file:
             self._stored.bury(tx, entry.source.header.id)
-        self._let_go(tx, entry)
+        self.let_go(tx, entry)
 
     def reclaim(self, tx: Transaction, limit: int) -> None:
         """Delete up to ``limit`` recent documents that no session has any more."""
@@ -360,7 +360,8 @@ class LiveArm:
         """Whether ``reclaim`` has something to do."""
         return bool(self._unwanted)
 
-    def _let_go(self, tx: Transaction, entry: LiveEntry) -> None:
+    def let_go(self, tx: Transaction, entry: LiveEntry) -> None:
+        """Follow a session no longer; what the file has of it stays as it is."""
         self._tables.db.execute("DELETE FROM recent_session WHERE no = ?", (entry.no,))
         tx.visible = True
 

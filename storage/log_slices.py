@@ -25,7 +25,7 @@ from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..messages.json import Json
 from ..messages.records import Skipped, Surface
-from .contract import CorruptLog, NotFound, SessionStore, Snapshot, Tail
+from .contract import CorruptLog, NotFound, SessionStore, Snapshot, StoreFailed, Tail
 
 BUILD_BYTES: Final = 1024 * 1024
 """Stored bytes of a new log that one slice is made from."""
@@ -103,6 +103,9 @@ def read_slices(
         yield from _whole(store, session_id, extract)
     except NotFound:
         return
+    except StoreFailed as error:
+        # This says nothing of the log: whoever looks next tries again, whatever its revision.
+        yield Unreadable(_skipped(snapshot, error), "")
     except SessionError as error:
         yield Unreadable(_skipped(snapshot, error), snapshot.revision)
 

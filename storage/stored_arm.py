@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -140,6 +140,7 @@ class StoredArm:
     def forget(self, tx: Transaction, session_id: str) -> None:
         """Remove a session that is stored no longer."""
         self._readmit(tx, session_id)
+        tx.visible = tx.visible or session_id in self.entries
         self.bury(tx, session_id)
 
     def is_purged(self, session_id: str) -> bool:
@@ -148,13 +149,20 @@ class StoredArm:
 
     def purge(self, tx: Transaction, session_id: str) -> None:
         """Remove a session and keep it out until the index is built anew."""
-        digest = _digest(session_id)
+        self.abandon_builds()
         self.forget(tx, session_id)
-        self._tables.db.execute("INSERT OR IGNORE INTO purged VALUES (?)", (digest,))
-        tx.after.append(lambda: self.purged.add(digest))
+        self.keep_out(tx, [_digest(session_id)])
+
+    def keep_out(self, tx: Transaction, digests: Iterable[bytes]) -> None:
+        """Keep the sessions of these digests out until the index is built anew."""
+        kept = tuple(digests)
+        self._tables.db.executemany(
+            "INSERT OR IGNORE INTO purged VALUES (?)", [(digest,) for digest in kept]
+        )
+        tx.after.append(lambda: self.purged.update(kept))
 
     def bury(self, tx: Transaction, session_id: str) -> None:
-        """Remove the rows of a session, if it has any."""
+        """Remove the rows of a session, if it has any; a search may see it or not."""
         entry = self.entries.get(session_id)
         if entry is None:
             return
@@ -172,20 +180,23 @@ class StoredArm:
         tables, session_id = self._tables, piece.snapshot.header.id
         if piece.begins:
             self._builds[session_id] = _Build(tables.take_no())
-            tables.mark_dead(self._builds[session_id].no)
         no = self._builds[session_id].no
-        tables.filed.shade(tables.extents(no), piece.shadowed)
+        if piece.shadowed:
+            tables.filed.shade(tables.extents(no), piece.shadowed)
         runs = tables.take_ids(len(piece.documents))
         tables.insert(tx, tables.filed, no, piece.documents, runs)
         tables.add_to_file(no, runs)
         if piece.completes:
             del self._builds[session_id]
+            if not piece.begins:
+                tables.mark_alive(no)
             self._complete(tx, no, piece)
+        elif piece.begins:
+            tables.mark_dead(no)
 
     def _complete(self, tx: Transaction, no: int, piece: SessionSlice) -> None:
         tables, snapshot, projection = self._tables, piece.snapshot, piece.projection
         self.bury(tx, snapshot.header.id)
-        tables.mark_alive(no)
         self.insert_closers(tx, no, projection)
         state = _state_of(snapshot.revision, projection, tx)
         tables.insert_session(no, snapshot.header, state)
@@ -281,11 +292,13 @@ class StoredArm:
     def _leave_out(self, tx: Transaction, piece: Unreadable) -> None:
         session_id = piece.skipped.session_id
         assert session_id is not None
+        self._builds.pop(session_id, None)
+        if self.unreadable.get(session_id) == piece and session_id not in self.entries:
+            return
         self._tables.db.execute(
             "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)",
             (key(session_id), piece.revision, encode_skipped(piece.skipped)),
         )
-        self._builds.pop(session_id, None)
         self.bury(tx, session_id)
         tx.visible = True
         tx.after.append(lambda: self.unreadable.__setitem__(session_id, piece))

@@ -56,7 +56,8 @@ class Hang:
     over: trio.Event = field(factory=trio.Event)
 
     def __call__(self, fn: Callable[..., object]) -> Wait:
-        return self.over.wait if getattr(fn, "__name__", "") == self.operation else lasting(0)(fn)
+        name = getattr(getattr(fn, "func", fn), "__name__", "")
+        return self.over.wait if name == self.operation else lasting(0)(fn)
 
 
 def message(text: str) -> EventDraft:

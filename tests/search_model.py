@@ -31,6 +31,7 @@ from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json
 from session_query.messages.records import (
     Availability,
+    EventRecord,
     EventSearchHit,
     SessionSearchHit,
     Surface,
@@ -186,6 +187,17 @@ def surface_of(events: Sequence[Event], seq: int) -> Surface:
     if events[seq].surface_op is None:
         return Surface.LOG_ONLY
     return Surface.CURRENT if seq in surface_nodes(events) else Surface.SHADOWED
+
+
+def model_records(session: ModelSession) -> list[EventRecord]:
+    """Where each event of a session stands."""
+    nodes = set(surface_nodes(session.events))
+    records: list[EventRecord] = []
+    for event in session.events:
+        surface = Surface.CURRENT if event.seq in nodes else Surface.SHADOWED
+        surface = Surface.LOG_ONLY if event.surface_op is None else surface
+        records.append(EventRecord(session.header.id, event.seq, event.type, event.time, surface))
+    return records
 
 
 def text_of(event: Event) -> str:

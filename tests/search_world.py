@@ -7,7 +7,7 @@ so that any of them can be left out of a script.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -29,7 +29,7 @@ from search_corpus import (
     random_events,
     random_header,
 )
-from search_model import ModelSession, find_events, find_sessions
+from search_model import ModelSession, find_events, find_sessions, model_records
 
 from session_query.actors.composition import open_session_query
 from session_query.actors.live_session import LiveSession
@@ -55,6 +55,7 @@ from session_query.messages.records import (
     Availability,
     EventSearchHit,
     EventSearchPage,
+    EventWindow,
     SessionSearchHit,
     SessionSearchPage,
     Surface,
@@ -408,18 +409,19 @@ class SearchWorld:
 
     async def _mount(self, rng: Random) -> None:
         """The store is taken away, or given back, or another one takes its place."""
-        binding = self.query.sessions._binding
-        if rng.random() < 0.5 and self.bound and not self.lives:
+        if rng.random() < 0.5 and self.bound:
             await self.query.refresh()
-            self.hand = random_hand(rng, self.voice, self.directory / f"store-{self.steps}")
+            lives = {each: held.value.header for each, held in self.lives.items()}
+            directory = self.directory / f"store-{self.steps}"
+            self.hand = random_hand(rng, self.voice, directory, lives)
             self.line, self.bound = Line(self.hand.store), True
-            binding.mount(self.line)
+            self.query.mount(self.line)
             await self.query.refresh()  # what a later process finds in the index is of this store
             return
         if self.bound:
-            binding.unmount()
+            self.query.unmount()
         else:
-            binding.mount(self.line)
+            self.query.mount(self.line)
         self.bound = not self.bound
 
     async def _restart(self, _rng: Random) -> None:
@@ -519,6 +521,40 @@ class SearchWorld:
             await self._check_bookmark(corpus, bookmark)
         for _ in range(rng.randint(1, 3)):
             await self._check_question(corpus, random_question(rng))
+        await self._check_reads(corpus, rng)
+
+    async def _check_reads(self, corpus: Corpus, rng: Random) -> None:
+        """The listing, and the exact reads of one session."""
+        cold = self._cold() if self.bound else {}
+        headers = {each: session.header for each, session in (cold | corpus.sessions).items()}
+        listed = sorted(headers.values(), key=lambda header: (-header.created_at, header.id))
+        found = (await self.query.list_sessions()).sessions
+        assert [record.header for record in found] == listed
+        session_id = rng.choice(IDS)
+        session = corpus.sessions.get(session_id)
+        records = await self._read(self.query.list_events(session_id))
+        if session is None:
+            damaged = session_id in corpus.left_out
+            missing = ErrorCode.INVALID_SURFACE if damaged else ErrorCode.SESSION_NOT_FOUND
+            assert records == missing
+            return
+        assert records == tuple(model_records(session))
+        seq, before, after = rng.randint(-1, len(session.events)), *rng.choices(range(4), k=2)
+        window = await self._read(self.query.read_event(session_id, seq, before, after))
+        if 0 <= seq < len(session.events):
+            start = max(0, seq - before)
+            assert isinstance(window, EventWindow)
+            assert (window.header, window.start_seq) == (session.header, start)
+            assert window.target == session.events[seq]
+            assert window.events == session.events[start : seq + after + 1]
+        else:
+            assert window == ErrorCode.EVENT_NOT_FOUND
+
+    async def _read(self, read: Awaitable[T]) -> T | ErrorCode:
+        try:
+            return await read
+        except SessionQueryError as error:
+            return error.code
 
     async def _check_question(self, corpus: Corpus, question: Question) -> None:
         offset: int = 0
@@ -643,11 +679,16 @@ def _range(rng: Random, top: int) -> tuple[float | None, float | None]:
     return rng.choice([None, low, low, -(10**30)]), rng.choice([None, high, high, 10**30])
 
 
-def random_hand(rng: Random, voice: Voice, directory: Path) -> OutsideHand:
-    """A store with some logs."""
+def random_hand(
+    rng: Random, voice: Voice, directory: Path, lives: Mapping[str, SessionHeader] | None = None
+) -> OutsideHand:
+    """A store with some logs, those of live sessions with the header that these have."""
+    lives = lives or {}
     hand = JsonlHand(directory) if rng.random() < 0.2 else MemoryHand()
     for session_id in rng.sample(IDS, rng.randint(0, len(IDS))):
-        header = random_header(rng, session_id)
+        header = lives.get(session_id) or random_header(rng, session_id)
+        if header.is_seeded:
+            continue
         hand.write(header, random_events(rng, voice, (), rng.randint(1, 12)))
     return hand
 

@@ -355,6 +355,6 @@ async def test_a_log_of_another_store_is_never_used_again() -> None:
     first, second = few("s"), few("s")
     async with open_session_query(store=first) as query:
         await query.read_event("s", 0)
-        query._corpus._pool.binding.mount(second)
+        query.mount(second)
         await query.read_event("s", 0)
         assert second.calls == {"open": 1}

@@ -75,7 +75,7 @@ async def test_a_session_that_was_mended_and_resumed_is_skipped_no_longer() -> N
 async def test_another_store_with_the_same_revisions_is_read_anew() -> None:
     async with service(MemoryStore([(header(), events("alpha"))])) as query:
         assert await found(query, "alpha") == ["alpha"]
-        query.sessions._binding.mount(MemoryStore([(header(), events("beta"))]))
+        query.mount(MemoryStore([(header(), events("beta"))]))
         assert await found(query, "alpha") == []
         assert await found(query, "beta") == ["beta"]
 

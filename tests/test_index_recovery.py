@@ -1,0 +1,251 @@
+"""A damaged index file: it is built anew once, by itself, and the search that met it is answered."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import apsw
+import pytest
+import trio
+from actor_world import message
+from service_world import CountingStore, append, events_of, refused, session, sessions_of, store_of
+
+from session_query.actors.composition import open_session_query
+from session_query.actors.service import SessionQuery
+from session_query.messages.config import IndexConfig
+from session_query.messages.errors import ErrorCode
+from session_query.storage.index import SearchIndex
+from session_query.storage.index_file import APPLICATION_ID
+
+PAGE: Final = 4_096
+HEADER: Final = 100
+JOURNALS = ["wal", "delete", "truncate", "persist"]
+
+Damage = Callable[[bytes], bytes]
+DAMAGES: tuple[Damage, ...] = (
+    lambda page: b"\xa5" * len(page),
+    lambda page: bytes(len(page)),
+    lambda page: bytes(byte ^ 0x55 for byte in page),
+    lambda page: page[: len(page) // 2] + b"\xa5" * (len(page) - len(page) // 2),
+)
+
+
+def corpus() -> CountingStore:
+    """Sessions that fill pages of every kind, a body on overflow pages among them."""
+    many = [
+        session(f"s{n}", *(f"word number{n} part{k} " + "filler " * 20 for k in range(20)))
+        for n in range(8)
+    ]
+    return store_of(*many, session("long", "word " + "x" * 15_000), session("cjk", "登录 word"))
+
+
+def config(path: Path, journal: str = "wal") -> IndexConfig:
+    return IndexConfig(path=str(path), journal_mode=journal)  # type: ignore[arg-type]
+
+
+async def answers(query: SessionQuery) -> list[object]:
+    """What some searches find, all but generations."""
+    page = await query.search_sessions("word", limit=50)
+    return [
+        page.items,
+        await events_of(query, "s3", "word", limit=50),
+        await sessions_of(query, "登"),
+        await query.read_titles(["s1", "long"]),
+    ]
+
+
+async def right_answers() -> list[object]:
+    """What a fresh build finds."""
+    async with open_session_query(store=corpus()) as query:
+        return await answers(query)
+
+
+def damage(path: Path, number: int, how: Damage) -> None:
+    """Change one page; of the first, the header stays."""
+    with path.open("r+b") as file:
+        start = number * PAGE if number else HEADER
+        file.seek(start)
+        page = file.read((number + 1) * PAGE - start)
+        file.seek(start)
+        file.write(how(page))
+
+
+def some_pages(path: Path, journal: str) -> Iterator[tuple[int, Damage]]:
+    """Pages and damages; all pages in WAL mode."""
+    pages = path.stat().st_size // PAGE
+    assert pages > 20
+    for number in range(0, pages, 1 if journal == "wal" else 6):
+        yield number, DAMAGES[(number + number // 4) % len(DAMAGES)]
+
+
+@pytest.mark.parametrize("journal", JOURNALS)
+@pytest.mark.parametrize("moment", ["closed", "open"])
+async def test_any_damaged_page_is_survived(tmp_path: Path, journal: str, moment: str) -> None:
+    right, path = await right_answers(), tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path, journal)) as query:
+        await query.refresh()
+    whole = path.read_bytes()
+    for number, how in some_pages(path, journal):
+        for file in tmp_path.iterdir():
+            file.unlink()
+        path.write_bytes(whole)
+        if moment == "closed":
+            damage(path, number, how)
+        async with open_session_query(store=corpus(), index=config(path, journal)) as query:
+            if moment == "open":
+                before = await query.refresh()
+                damage(path, number, how)
+                assert await answers(query) == right, number
+                assert query.generation >= before
+            assert await answers(query) == right, number
+
+
+class Rebuilds:
+    """How often indexes were built anew."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        real = SearchIndex.rebuild
+
+        def rebuild(index: SearchIndex) -> bool:
+            self.count += 1
+            return real(index)
+
+        monkeypatch.setattr(SearchIndex, "rebuild", rebuild)
+
+
+def damage_documents(path: Path) -> None:
+    """Change every page but the first."""
+    for number in range(1, path.stat().st_size // PAGE):
+        damage(path, number, DAMAGES[0])
+
+
+async def checkpointed(query: SessionQuery, path: Path) -> int:
+    """Bring the index up to date, all of it in the file itself; its generation."""
+    generation = await query.refresh()
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    return generation
+
+
+async def test_searches_side_by_side_mend_an_index_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, path, rebuilds = await right_answers(), tmp_path / "index.db", Rebuilds(monkeypatch)
+    found: list[list[object]] = []
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+
+        async def search() -> None:
+            found.append(await answers(query))
+
+        await search()
+        generation = await checkpointed(query, path)
+        damage_documents(path)
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(search)
+        assert query.generation > generation
+    assert found == [right] * 9
+    assert rebuilds.count == 1
+
+
+async def test_live_sessions_are_found_after_the_index_was_mended(tmp_path: Path) -> None:
+    path, store = tmp_path / "index.db", corpus()
+    async with (
+        open_session_query(store=store, index=config(path)) as query,
+        query.sessions.create(id="live") as live,
+        query.sessions.resume("s1") as resumed,
+    ):
+        await live.commit(message("word alive"))
+        await query.refresh()
+        await live.flush()
+        await resumed.commit(message("word alive again"))
+        await checkpointed(query, path)
+        damage_documents(path)
+        assert set(await sessions_of(query, "alive")) == {"live", "s1"}
+        assert len(await events_of(query, "s1", "word", limit=50)) == 21
+        await live.commit(message("word alive once more"))
+        assert await events_of(query, "live", "alive") == [0, 1]
+    async with open_session_query(store=store, index=config(path)) as query:
+        assert await events_of(query, "live", "alive") == [0, 1]
+
+
+async def test_a_purged_session_stays_out_when_the_index_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+        await query.purge("s1")
+        await checkpointed(query, path)
+        damage_documents(path)
+        assert "s1" not in await sessions_of(query, "word", limit=50)
+        assert (await query.index_status()).purged == 1
+
+
+async def test_a_purge_of_a_damaged_index_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await checkpointed(query, path)
+        damage_documents(path)
+        await query.purge("s1")
+        assert b"number1" not in path.read_bytes()
+        assert "s1" not in await sessions_of(query, "word", limit=50)
+
+
+@pytest.mark.parametrize("cut", [0, 20, 4_000, 20_000])
+async def test_a_log_of_changes_that_is_cut_or_damaged_while_closed_loses_nothing(
+    tmp_path: Path, cut: int
+) -> None:
+    right, path, dead = await right_answers(), tmp_path / "index.db", tmp_path / "dead"
+    dead.mkdir()
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+        for name in ("index.db", "index.db-wal"):
+            shutil.copyfile(tmp_path / name, dead / name)
+    wal = dead / "index.db-wal"
+    content = wal.read_bytes()
+    assert len(content) > 40_000
+    for changed in (content[:cut], content[:cut] + b"\xa5" * 5_000 + content[cut + 5_000 :]):
+        for name in ("index.db-shm", "index.db-lock"):
+            (dead / name).unlink(missing_ok=True)
+        wal.write_bytes(changed)
+        async with open_session_query(store=corpus(), index=config(dead / "index.db")) as query:
+            assert await answers(query) == right
+
+
+@pytest.mark.parametrize("size", [0, 5_000])
+async def test_a_log_of_changes_that_is_cut_while_open_is_survived(
+    tmp_path: Path, size: int
+) -> None:
+    right, path, store = await right_answers(), tmp_path / "index.db", corpus()
+    async with open_session_query(store=store, index=config(path)) as query:
+        await answers(query)
+        with (tmp_path / "index.db-wal").open("r+b") as file:
+            file.truncate(size)
+        assert await answers(query) == right
+        append(store, "s1", "word")
+        assert len(await events_of(query, "s1", "word", limit=50)) == 21
+
+
+@pytest.mark.parametrize("at", [0, 16, 68])
+async def test_a_file_whose_header_says_no_more_that_it_is_ours_is_refused_unchanged(
+    tmp_path: Path, at: int
+) -> None:
+    path = tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+    content = bytearray(path.read_bytes())
+    content[at : at + 4] = b"\xa5\xa5\xa5\xa5"
+    content[PAGE:] = bytes(len(content) - PAGE)
+    path.write_bytes(content)
+    if int.from_bytes(content[68:72]) == APPLICATION_ID:
+        async with open_session_query(store=corpus(), index=config(path)) as query:
+            assert await answers(query) == await right_answers()
+        return
+    with refused(ErrorCode.INDEX_FAILED, str(path)):
+        async with open_session_query(store=corpus(), index=config(path)):
+            pass
+    assert path.read_bytes() == content

@@ -1,0 +1,211 @@
+"""The corpus as searches and reads see it while sessions go live, end and are replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from actor_world import Hang, message
+from builders import START, Log, header, text, user_data
+from inline_runtime import InlineRuntime
+from jsonl_files import row, write_log
+from service_world import (
+    CountingStore,
+    append,
+    events_of,
+    messages,
+    refused,
+    session,
+    sessions_of,
+    settle,
+    store_of,
+)
+from trio.testing import wait_all_tasks_blocked
+
+from session_query.actors.composition import open_session_query
+from session_query.messages.config import MEMORY, IndexConfig
+from session_query.messages.errors import ErrorCode
+from session_query.messages.filters import CreatedAt, Ids, SeqRange, SurfaceIn
+from session_query.messages.records import Surface
+from session_query.storage.jsonl import JsonlStore
+
+
+@pytest.fixture(params=[MEMORY, "file"])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexConfig:
+    path = MEMORY if request.param == MEMORY else str(tmp_path / "index.db")
+    return IndexConfig(path=path)
+
+
+# -- what is read ---------------------------------------------------------------------------------
+
+
+async def test_a_log_behind_a_live_session_is_not_read_before_that_ends(
+    index: IndexConfig,
+) -> None:
+    store = store_of(session("s", "alpha"), session("t", "alpha"))
+    async with open_session_query(store=store, index=index) as query:
+        await query.refresh()
+        async with query.sessions.create(id="s", created_at=START, cwd="/work", durable=False):
+            append(store, "s", "beta")
+            store.forget()
+            assert await sessions_of(query, "alpha") == ["t"]
+            assert await sessions_of(query, "beta") == []
+            assert store.logs_read == 0
+        assert await sessions_of(query, "beta") == ["s"]
+        assert store.tails == [("s", 1)]
+
+
+async def test_searching_and_reading_never_write_to_the_store(
+    tmp_path: Path, index: IndexConfig
+) -> None:
+    """The log ends inside a turn and a line, which a resume would mend."""
+    start, said = row(0, "turn/start", {"turn": 1}), user_data("word")
+    log = write_log(tmp_path / "store", [start, row(1, "user/message", said, surfaceOp="append")])
+    with log.open("ab") as end:
+        end.write(b'{"type":"user/mess')
+    before, when = log.read_bytes(), log.stat().st_mtime_ns
+    async with open_session_query(store=JsonlStore(tmp_path / "store"), index=index) as query:
+        (session_id,) = await sessions_of(query, "word")
+        assert await events_of(query, session_id, "interrupted") == [2]
+        assert len((await query.read_session(session_id)).events) == 3
+        await query.read_title(session_id)
+        async with query.observe_session(session_id):
+            pass
+    assert (log.read_bytes(), log.stat().st_mtime_ns) == (before, when)
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == [log]
+
+
+async def test_a_seed_that_cannot_be_is_corrupt() -> None:
+    """The header says that events were inherited, and no marker says which."""
+    store = store_of((header("s", seeded=True), messages("word")))
+    async with open_session_query(store=store) as query:
+        with refused(ErrorCode.CORRUPT_SESSION):
+            await query.read_session("s")
+
+
+async def test_what_a_model_thought_is_not_found_and_what_it_said_is() -> None:
+    log = Log()
+    log.assistant({"type": "reasoning", "text": "hidden thought"}, text("visible answer"))
+    async with open_session_query(store=store_of((header("s"), log.events))) as query:
+        assert await sessions_of(query, "thought") == []
+        assert await sessions_of(query, "answer") == ["s"]
+
+
+async def test_another_store_under_the_same_index_file_is_read_anew(tmp_path: Path) -> None:
+    """Its logs have the names, sizes and times of those that were indexed."""
+    stores = []
+    for name, words in (("first", "alpha"), ("second", "gamma")):
+        with JsonlStore(tmp_path / name).create(header("s")) as handle:
+            handle.append(messages(words))
+        settle(tmp_path / name)
+        stores.append(CountingStore(JsonlStore(tmp_path / name)))
+    first, second = (log.stat() for log in sorted(tmp_path.rglob("*.jsonl")))
+    assert (first.st_size, first.st_mtime_ns) == (second.st_size, second.st_mtime_ns)
+    index = IndexConfig(path=str(tmp_path / "index.db"))
+    for store, words in zip(stores, ("alpha", "gamma"), strict=True):
+        async with open_session_query(store=store, index=index) as query:
+            assert await sessions_of(query, words) == ["s"]
+            assert await sessions_of(query, "alpha") == (["s"] if words == "alpha" else [])
+
+
+# -- while a pass is under way --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["sweep", "_take", "write"])
+async def test_a_session_that_goes_live_in_the_middle_of_a_pass_is_found_once(
+    index: IndexConfig, operation: str
+) -> None:
+    hang, found = Hang(operation), list[list[str]]()
+    store = store_of(session("s", "word"), session("t", "word"))
+
+    async def search() -> None:
+        found.append(await sessions_of(query, "word"))
+
+    async with (
+        open_session_query(store=store, index=index, runtime=InlineRuntime(pace=hang)) as query,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(search)
+        await wait_all_tasks_blocked()
+        assert not found
+        async with query.sessions.create(
+            id="s", created_at=START, cwd="/work", durable=False
+        ) as live:
+            await live.commit(message("new"))
+            hang.over.set()
+            await wait_all_tasks_blocked()
+            assert found == [["s", "t"]]  # as it was when the pass began
+            assert await sessions_of(query, "word") == ["t"]
+            assert await sessions_of(query, "new") == ["s"]
+        assert await sessions_of(query, "word") == ["s", "t"]
+
+
+async def test_a_live_session_that_is_replaced_in_the_middle_of_a_pass_is_found_as_it_is(
+    index: IndexConfig,
+) -> None:
+    hang, found = Hang("sweep"), list[list[str]]()
+
+    async def search(words: str) -> None:
+        found.append(await sessions_of(query, words))
+
+    async with (
+        open_session_query(
+            store=store_of(), index=index, runtime=InlineRuntime(pace=hang)
+        ) as query,
+        trio.open_nursery() as nursery,
+    ):
+        async with query.sessions.create(id="s", durable=False) as live:
+            await live.commit(message("first"))
+            nursery.start_soon(search, "first")
+            await wait_all_tasks_blocked()
+        async with query.sessions.create(id="s", durable=False) as live:
+            await live.commit(message("second"))
+            hang.over.set()
+            await wait_all_tasks_blocked()
+            assert found == [["s"]]
+            assert await sessions_of(query, "first") == []
+            assert await sessions_of(query, "second") == ["s"]
+
+
+async def test_a_store_exchanged_behind_a_pass_does_not_change_what_that_search_shows() -> None:
+    hang, found = Hang("scan"), list[list[str]]()
+
+    async def search() -> None:
+        found.append(await sessions_of(query, "word"))
+
+    async with (
+        open_session_query(
+            store=store_of(session("a", "word")), runtime=InlineRuntime(pace=hang)
+        ) as query,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(search)
+        await wait_all_tasks_blocked()
+        query.mount(store_of(session("b", "word")))
+        hang.over.set()
+        await wait_all_tasks_blocked()
+        assert found == [["a"]]
+        assert await sessions_of(query, "word") == ["b"]
+
+
+# -- budgets --------------------------------------------------------------------------------------
+
+
+async def test_predicates_for_sessions_and_events_share_one_budget() -> None:
+    eight = [CreatedAt(0, 10**15)] * 3 + [Ids(("s",))] * 2
+    six = [SeqRange(0, 9)] * 2 + [SurfaceIn((Surface.CURRENT,))] * 2
+    async with open_session_query(store=store_of(session("s", "word"))) as query:
+        request = {"session_filters": eight, "event_filters": six}
+        assert await sessions_of(query, "word", **request) == ["s"]
+        request["event_filters"] = [*six, SeqRange(0)]
+        with refused(ErrorCode.INVALID_FILTER, "14"):
+            await query.search_sessions("word", **request)  # type: ignore[arg-type]
+
+
+async def test_a_list_of_a_hundred_thousand_values_is_refused_before_it_is_bound() -> None:
+    many = [Ids(tuple(map(str, range(125_000))))]
+    async with open_session_query(store=store_of(session("s", "word"))) as query:
+        with refused(ErrorCode.INVALID_FILTER, "32766"):
+            await query.search_sessions("word", session_filters=many)
+        assert await sessions_of(query, "word", session_filters=[Ids(("s",))]) == ["s"]
