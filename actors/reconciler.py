@@ -527,8 +527,8 @@ class IndexReconciler:
         if self._epoch is not None and self._epoch != mounted.epoch:
             await lane.call(index.rebind)
         self._epoch, self._store_bound = mounted.epoch, mounted.store is not None
-        if mounted.store is not None:
-            index.read_from(mounted.store)
+        if mounted.store is not None and mounted.store is not index.store:
+            await lane.call(index.read_from, mounted.store)
         steps = Reconciliation(
             index,
             lane,

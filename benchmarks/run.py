@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import busy_rows
 import live_rows
 import stored_rows
 import trio
@@ -71,6 +72,7 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], list[Row]]]] = {
     "append": lambda bench: trio.run(
         live_rows.long_log_rows, bench.folder, bench.corpus, bench.scale.rounds
     ),
+    "busy": lambda bench: trio.run(busy_rows.busy, bench.folder, bench.scale.rounds),
     "stall": lambda bench: live_rows.commit_stall(bench.stored, bench.scale.transactions),
     "ask": lambda _bench: trio.run(live_rows.asking, 500),
     "idle": lambda _bench: live_rows.idle_sessions(),

@@ -65,7 +65,7 @@ class SearchIndex:
         self.incarnation = 0
         """Moves each time the index is emptied and begun anew."""
         self._extract = extract
-        self._store: SessionStore | None = None
+        self.store: SessionStore | None = None
         """The store that stored sessions were read from last."""
         self._interrupted = False
         self._file = open_index_file(config)
@@ -96,7 +96,7 @@ class SearchIndex:
         self._tables = IndexTables(self._db, self.config.tokenizer)
         self.stored = StoredArm(self._tables)
         self.live = LiveArm(self._tables, self.stored, self._extract)
-        self.live.store = self._store
+        self.live.store = self.store
         self._version = self._db.pragma("data_version")
         """Moves when another process writes to the file."""
 
@@ -235,10 +235,10 @@ class SearchIndex:
     # -- following the store and the live sessions --------------------------------------------
 
     def read_from(self, store: SessionStore) -> None:
-        """Say that what is written from now on comes from this store; no call may be under way."""
-        if self._store is not None and self._store is not store:
+        """Say that what is written from now on comes from this store, and distrust what did not."""
+        if self.store is not None and self.store is not store:
             self.stored.distrust()
-        self._store = self.live.store = store
+        self.store = self.live.store = store
 
     def write(self, pieces: Sequence[SessionSlice | Unreadable]) -> None:
         """Write slices of stored sessions in one transaction.
@@ -347,7 +347,7 @@ class SearchIndex:
     ) -> dict[str, tuple[str, SessionTitle | None]]:
         """Titles of settled sessions of this store, each with the revision it belongs to."""
         found: dict[str, tuple[str, SessionTitle | None]] = {}
-        if store is None or self._store not in (None, store):
+        if store is None or (self.store is not None and self.store is not store):
             return found
         with index_errors("the index could not be read"):
             for session_id in session_ids:

@@ -119,7 +119,7 @@ def _is_damage(error: Exception) -> bool:
             return True
         case apsw.IOError():
             # The log of changes is shorter than SQLite knows it to be.
-            return error.extendedresult == apsw.SQLITE_IOERR_SHORT_READ
+            return getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHORT_READ
         case apsw.SQLError():
             # All of our tables are there, unless the schema itself is damaged.
             return str(error).startswith(("no such table", "vtable constructor failed"))

@@ -147,7 +147,8 @@ class LogWriter:
                 self._cut(file)
             except OSError as second:
                 raise StoreFailed(
-                    f"{self.place} could be neither appended to nor cut back to {self.end} bytes"
+                    f"{self.place} could be neither appended to nor cut back to {self.end} bytes: "
+                    f"{error}; {second}"
                 ) from ExceptionGroup("append and cut", [error, second])
             raise
 

@@ -373,11 +373,14 @@ async def test_searches_that_run_or_wait_as_the_service_closes_are_answered_and_
         assert not answers
         hang.over.set()
 
-    async with trio.open_nursery() as nursery, open_session_query(
-        store=few(),
-        config=QueryConfig(search_concurrency=1),
-        runtime=InlineRuntime(pace=hang),
-    ) as query:
+    async with (
+        trio.open_nursery() as nursery,
+        open_session_query(
+            store=few(),
+            config=QueryConfig(search_concurrency=1),
+            runtime=InlineRuntime(pace=hang),
+        ) as query,
+    ):
         for _ in range(5):
             nursery.start_soon(search)
         await trio.testing.wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""A damaged index file: it is built anew once, by itself, and the search that met it is answered."""
+"""A damaged index file: it is built anew once, by itself, and the search that met it answers."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ async def test_whoever_waits_for_a_crashed_service_is_told_the_cause() -> None:
         async with open_session_query(store=BrokenStore()) as query:
             try:
                 await query.search_sessions("word")
-            except SessionQueryError as error:
-                told.append(error)
+            except SessionQueryError as refusal:
+                told.append(refusal)
                 raise
     assert stopped.value.subgroup(ZeroDivisionError) is not None
     (error,) = told

@@ -1,0 +1,213 @@
+"""An index whose process is killed at any statement or commit of a pass, a rebuild or a purge.
+
+A child process kills itself at its k-th step. Whoever opens the index afterwards finds what a fresh
+build finds, does not read again what was finished, and purges again without a trace.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import apsw
+import pytest
+import trio
+from inline_runtime import InlineRuntime
+from service_world import CountingStore, append, events_of, session, sessions_of, store_of
+
+from session_query.actors import reconciliation
+from session_query.actors.composition import open_session_query
+from session_query.actors.service import SessionQuery
+from session_query.messages.config import IndexConfig
+from session_query.storage import index, log_slices
+
+Scene: TypeAlias = Callable[[SessionQuery], Awaitable[object]]
+JOURNALS = ["wal", "delete"]
+CANARY: Final = b"jqxw71"
+DEATHS: Final = 12
+"""How many moments of a scene a child dies at, evenly spread over all of them."""
+
+
+async def a_pass(query: SessionQuery) -> None:
+    await query.refresh()
+
+
+async def a_rebuild(query: SessionQuery) -> None:
+    await query.rebuild_index()
+
+
+async def a_purge(query: SessionQuery) -> None:
+    await query.purge("canary")
+
+
+SCENES: list[Scene] = [a_pass, a_rebuild, a_purge]
+
+
+def store() -> CountingStore:
+    """Sessions of one slice and of several, one of them the canary."""
+    return store_of(
+        *(session(f"s{n}", *(f"word {n} {k}" for k in range(5 + n * 9))) for n in range(5)),
+        session("canary", *(f"word jqxw71 {k}" for k in range(40))),
+    )
+
+
+def prepare(stored: CountingStore, path: Path, journal: str, scene: Scene) -> None:
+    """For a pass an index that lags behind in part, for all else one that is up to date."""
+    if scene is a_pass:
+        whole, stored.inner = stored.inner, store_of(session("gone", "word")).inner
+        run(stored, path, journal, a_pass)
+        stored.inner = whole
+        return
+    run(stored, path, journal, a_pass)
+    append(stored, "s1", "word more")
+    run(stored, path, journal, a_pass)
+
+
+def run(stored: CountingStore, path: Path, journal: str, scene: Scene) -> None:
+    """Play a scene without threads."""
+
+    async def main() -> None:
+        config = IndexConfig(path=str(path), journal_mode=journal)  # type: ignore[arg-type]
+        async with open_session_query(store=stored, index=config, runtime=InlineRuntime()) as query:
+            await scene(query)
+
+    trio.run(main)
+
+
+def run_until(step: int, play: Callable[[], None]) -> tuple[bool, int]:
+    """Play in a child that dies at this step; whether it did, and how many steps it took."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code, steps = 1, 0
+
+        def count(*_: object) -> bool:
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return True
+
+        def commits(*_: object) -> bool:
+            count()
+            return False
+
+        def watch(connection: apsw.Connection) -> None:
+            connection.set_exec_trace(count)
+            connection.set_commit_hook(commits)
+
+        try:
+            apsw.connection_hooks.append(watch)
+            play()
+            os.write(sender, steps.to_bytes(4))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(sender)
+    with open(receiver, "rb") as report:
+        steps = int.from_bytes(report.read())
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status), steps
+
+
+def finished(path: Path) -> set[str]:
+    """The sessions whose rows the index has in full."""
+    connection = apsw.Connection(str(path))
+    try:
+        rows = connection.execute("SELECT id FROM session WHERE settled").fetchall()
+        return {bytes(raw).decode() for (raw,) in rows if isinstance(raw, bytes)}
+    except apsw.SQLError:
+        return set()  # killed before there were tables
+    finally:
+        connection.close()
+
+
+async def answers(query: SessionQuery) -> list[object]:
+    """What some searches find."""
+    page = await query.search_sessions("word", limit=50)
+    return [
+        [hit for hit in page.items if hit.header.id != "canary"],
+        await events_of(query, "s4", "word", limit=100),
+        await sessions_of(query, "3 7"),
+    ]
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_slices, "BUILD_BYTES", 2_000)
+    for module in (index, reconciliation):
+        monkeypatch.setattr(module, "SLICE_EVENTS", 10)
+    monkeypatch.setattr(index, "_TIDY_DOCUMENTS", 10)
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("journal", JOURNALS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_an_index_whose_process_was_killed_goes_on_where_it_was(
+    tmp_path: Path, scene: Scene, journal: str
+) -> None:
+    right: list[object] = []
+    stored = store()
+    prepare(stored, tmp_path / "prepared" / "index.db", journal, scene)
+
+    async def note(query: SessionQuery) -> None:
+        right.append(await answers(query))
+
+    run(stored, tmp_path / "fresh.db", "wal", note)
+    whole = (tmp_path / "prepared" / "index.db").read_bytes()
+
+    def prepared(name: str) -> Path:
+        path = tmp_path / name / "index.db"
+        path.parent.mkdir()
+        path.write_bytes(whole)
+        return path
+
+    path = prepared("whole")
+    killed, steps = run_until(0, partial(run, stored, path, journal, scene))
+    assert not killed
+    assert steps > DEATHS
+    left: list[int] = []
+    for step in range(1, steps, max(1, steps // DEATHS)):
+        path = prepared(str(step))
+        killed, _ = run_until(step, partial(run, stored, path, journal, scene))
+        assert killed, step
+        left.append(len(finished(path)))
+        check(stored, path, journal, scene, right[0])
+    if scene is not a_purge:
+        assert any(0 < sessions < 6 for sessions in left), left
+
+
+def check(stored: CountingStore, path: Path, journal: str, scene: Scene, right: object) -> None:
+    """What was finished is not read again, all is found, and a purge can be repeated."""
+    done = finished(path)
+
+    async def look(query: SessionQuery) -> None:
+        stored.forget()
+        assert await answers(query) == right
+        read = {session_id for session_id, _ in stored.tails}
+        assert not read & done
+        was_purged = (await query.index_status()).purged
+        assert ("canary" in await sessions_of(query, "jqxw71")) == (not was_purged)
+        if scene is a_purge:
+            await query.purge("canary")
+            assert traces(path) == []
+            assert await answers(query) == right
+
+    run(stored, path, journal, look)
+    if scene is a_purge:
+        assert traces(path) == []
+
+
+def traces(path: Path) -> list[str]:
+    """The files of the index that hold a byte of the canary."""
+    files = sorted(path.parent.iterdir())
+    return [
+        file.name
+        for file in files
+        if CANARY in (content := file.read_bytes()) or b"canary" in content
+    ]
