@@ -49,8 +49,8 @@ QUIET_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 0.02
 """Between two attempts at what another reader or process is in the way of."""
 
-ATTEMPTS: Final = 500
-"""Attempts before such a thing is given up, about ten seconds."""
+PATIENCE_SECONDS: Final = 10.0
+"""How long such a thing is attempted."""
 
 _log = logging.getLogger(__name__)
 
@@ -566,13 +566,14 @@ class IndexReconciler:
 
 async def _until(attempt: Callable[[], Awaitable[bool]], what: str) -> None:
     """Repeat what a reader of the index may be in the way of, until it is done."""
-    for _ in range(ATTEMPTS):
-        if await attempt():
-            return
+    deadline = trio.current_time() + PATIENCE_SECONDS
+    while not await attempt():
+        if trio.current_time() >= deadline:
+            raise index_failed(
+                f"the index cannot be {what} while another connection goes on reading it: "
+                "end that first"
+            )
         await trio.sleep(RETRY_SECONDS)
-    raise index_failed(
-        f"the index cannot be {what} while another connection goes on reading it: end that first"
-    )
 
 
 def _changed_since(index: SearchIndex, generation: int) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -31,6 +32,12 @@ from .registry import Sessions
 
 CHUNK_SESSIONS: Final = 64
 """Changed sessions that one reading task takes at a time."""
+
+LARGE_LOG_BYTES: Final = 16 * 1024 * 1024
+"""Size from which logs are read one at a time."""
+
+BATCH_CHARS: Final = 4 * 1024 * 1024
+"""Code points of text after which a batch of slices is full, however few its documents."""
 
 PENDING_BATCHES: Final = 2
 """Batches of slices that wait for the writer before the readers do."""
@@ -115,6 +122,8 @@ class Reconciliation:
     _showing: trio.Lock
     _progress: Callable[[Progress], None]
     _agreed: Agreement | None
+    _large: trio.Lock = field(factory=trio.Lock, init=False)
+    """Held while a log is read that may hold large records: their copies add up."""
     agreement: Agreement | None = field(default=None, init=False)
     """What this pass found to agree, for the next one."""
     _done: int = field(default=0, init=False)
@@ -224,9 +233,11 @@ class Reconciliation:
                 if known:
                     continuations = await self._lane.call(self._index.continuations, known)
                 pieces = self._pieces(chunk, continuations)
+                large = any((found.size_bytes or 0) >= LARGE_LOG_BYTES for found in chunk)
                 more = True
                 while more:
-                    batch, more = await self._visit(pieces)
+                    async with self._large if large else nullcontext():
+                        batch, more = await self._visit(pieces)
                     if batch:
                         await send.send(batch)
 
@@ -306,10 +317,12 @@ def _take(
 ) -> tuple[list[Piece], bool]:
     """The next pieces, about as many as one transaction writes, and whether there may be more."""
     batch: list[Piece] = []
-    documents = 0
+    documents = chars = 0
     for piece in pieces(store):
         batch.append(piece)
-        documents += 0 if isinstance(piece, Unreadable) else len(piece.documents)
-        if documents >= SLICE_EVENTS:
+        if not isinstance(piece, Unreadable):
+            documents += len(piece.documents)
+            chars += sum(len(document.text) for document in piece.documents)
+        if documents >= SLICE_EVENTS or chars >= BATCH_CHARS:
             return batch, True
     return batch, False

@@ -42,6 +42,9 @@ MAX_PREDICATES: Final = 14
 MAX_BINDINGS: Final = 32_766
 """Values that one statement may bind."""
 
+MAX_QUERY_CHARS: Final = 2_000
+"""Code points of a query; full text opens a posting list for each of its tokens."""
+
 _FIXED_BINDINGS: Final = 12
 """Bindings of every search besides its filters: markers, phrase, visibility, limit, offset."""
 
@@ -171,6 +174,12 @@ def _normalised_query(query: object) -> str:
     words = collapse(query)
     if not words:
         raise SessionQueryError(ErrorCode.INVALID_QUERY, "query is blank: give words to look for")
+    if len(words) > MAX_QUERY_CHARS:
+        raise SessionQueryError(
+            ErrorCode.INVALID_QUERY,
+            f"query has {len(words)} characters, at most {MAX_QUERY_CHARS} are looked for: give"
+            " a shorter piece of the text",
+        )
     if "\0" in words:
         raise SessionQueryError(ErrorCode.INVALID_QUERY, f"query {query!r} holds a NUL character")
     return _NONCHARACTERS.sub("\ufffd", words)

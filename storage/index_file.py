@@ -188,12 +188,12 @@ class IndexFile:
             raise
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise index_failed(
                 f"index {self.path} was made with another tokenizer or version and is in use by "
                 f"process {_named_owners(self._lock)}; stop it or choose another path"
             ) from error
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def fits(self) -> bool:
         """Whether the file was made by this version, with this tokenizer."""

@@ -17,8 +17,10 @@ import trio
 from actor_world import message, title
 from attrs import define, evolve, field
 from builders import START, Log, header
+from inline_runtime import InlineRuntime
 from search_corpus import MemoryHand
 from service_world import append, events_of, refused, session, sessions_of
+from trio.testing import MockClock
 
 from session_query.actors import reconciliation
 from session_query.actors.composition import open_session_query
@@ -341,6 +343,25 @@ async def test_a_purge_waits_for_whoever_reads_the_file_and_can_be_cancelled(
         reader.close()
         assert world.left() == {}
         assert await sessions_of(query, "number", limit=50) == []
+
+
+async def test_a_purge_gives_up_where_a_reader_does_not_end(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    index, hand = IndexConfig(path=str(tmp_path / "index.db")), others()
+    async with open_session_query(store=hand.store, index=index, runtime=InlineRuntime()) as query:
+        await query.refresh()
+        reader = apsw.Connection(index.path)
+        pinned = reader.execute("SELECT * FROM body")
+        next(pinned)
+        began = autojump_clock.current_time()
+        with refused(ErrorCode.INDEX_FAILED, "goes on reading"):
+            await query.purge("s1")
+        assert 10 <= autojump_clock.current_time() - began < 11
+        assert "s1" not in await sessions_of(query, "word", limit=50)
+        pinned.close()
+        reader.close()
+        await query.purge("s1")
 
 
 async def purge_or_rebuild(world: PurgeWorld, query: SessionQuery, change: str) -> None:
