@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, TypeVar, assert_never
 
 import trio
 from attrs import define, field, frozen
@@ -51,6 +51,8 @@ RETRY_SECONDS: Final = 0.02
 
 PATIENCE_SECONDS: Final = 10.0
 """How long such a thing is attempted."""
+
+R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
 
@@ -107,8 +109,11 @@ class Mend(Request[None]):
 
 
 @frozen
-class Purge(Request[None]):
-    """Remove a session from the index so that no byte of it is left, and keep it out."""
+class Purge(Request[bool]):
+    """Remove a session from the index so that no byte of it is left, and keep it out.
+
+    The reply tells whether the index had it.
+    """
 
     session_id: str
 
@@ -231,9 +236,9 @@ class IndexReconciler:
         """Empty a damaged index, if it still is of this incarnation; purged sessions stay out."""
         await self.mailbox.ask(Mend(incarnation, damage))
 
-    async def purge(self, session_id: str) -> None:
-        """Remove a session from the index, leaving no byte of it, and keep it out."""
-        await self.mailbox.ask(Purge(session_id))
+    async def purge(self, session_id: str) -> bool:
+        """Remove a session, leaving no byte of it, and keep it out; whether the index had it."""
+        return await self.mailbox.ask(Purge(session_id))
 
     async def status(self) -> IndexStatus:
         """What the index holds, which is opened for it."""
@@ -305,8 +310,7 @@ class IndexReconciler:
                 await self._mend(incarnation, damage)
                 return None
             case Purge(session_id):
-                await self._purge(session_id)
-                return None
+                return await self._purge(session_id)
             case ReadStatus():
                 lane = await self.open()
                 return await lane.call(lane.index.status)
@@ -366,7 +370,7 @@ class IndexReconciler:
         await _until(partial(lane.call, lane.index.rebuild), "built anew")
         self.generations.publish(lane.index.generation)
 
-    async def _purge(self, session_id: str) -> None:
+    async def _purge(self, session_id: str) -> bool:
         async with self._changing:
             if self._sessions.get(session_id) is not None:
                 raise index_failed(
@@ -374,24 +378,25 @@ class IndexReconciler:
                 )
             lane = await self.open()
             async with self._turn(lane):
-                await self._mended(lane, partial(self._remove, lane, session_id))
+                return await self._mended(lane, partial(self._remove, lane, session_id))
 
-    async def _remove(self, lane: WriterLane, session_id: str) -> None:
+    async def _remove(self, lane: WriterLane, session_id: str) -> bool:
         index = lane.index
-        await lane.call(index.purge, session_id)
+        held = await lane.call(index.purge, session_id)
         self.generations.publish(index.generation)
         while await lane.call(index.purge_on):
             pass
         await _until(partial(lane.call, index.scrub), "purged")
+        return held
 
-    async def _mended(self, lane: WriterLane, change: Callable[[], Awaitable[None]]) -> None:
+    async def _mended(self, lane: WriterLane, change: Callable[[], Awaitable[R]]) -> R:
         """Change the index in this process's turn; once more where it is found damaged."""
         try:
             await self._catch_up(lane)
-            await change()
+            return await change()
         except IndexDamaged as damage:
             await self._replace(lane, damage)
-            await change()
+            return await change()
 
     @asynccontextmanager
     async def _turn(self, lane: WriterLane) -> AsyncIterator[None]:

@@ -379,11 +379,11 @@ class SessionQuery:
         await self._ask(reconciler.rebuild)
         return await self._ask(partial(reconciler.refresh, progress))
 
-    async def purge(self, session_id: str) -> None:
+    async def purge(self, session_id: str) -> bool:
         """Remove a session from the index, leave no byte of it in any index file, and keep it out.
 
         The log is not touched. The session comes back only with ``rebuild_index``. An id that the
-        index does not hold is kept out all the same.
+        index does not hold is kept out all the same; the result tells whether it did.
 
         Raises:
             SessionQueryError: ``SEARCH_DISABLED``; ``SESSION_NOT_FOUND`` for an id that is no text;
@@ -391,7 +391,7 @@ class SessionQuery:
         """
         reconciler = self._enabled(self._reconciler)
         _check_id(session_id)
-        await self._ask(partial(reconciler.purge, session_id))
+        return await self._ask(partial(reconciler.purge, session_id))
 
     async def index_status(self) -> IndexStatus:
         """What the index holds at this moment, without bringing it up to date.

@@ -20,11 +20,15 @@ def trace_lineage(
     Only a cycle that the target's own ancestors run into is found; others lead nowhere from here.
 
     Raises:
-        SessionQueryError: ``SESSION_NOT_FOUND``, ``INVALID_LINEAGE``.
+        SessionQueryError: ``SESSION_NOT_FOUND``, ``INVALID_LINEAGE``, or the code under which the
+            target is among ``skipped``.
     """
     by_id = {record.header.id: record for record in sessions}
     target = by_id.get(session_id) if isinstance(session_id, str) else None
     if target is None:
+        for left_out in skipped:
+            if left_out.session_id == session_id:
+                raise SessionQueryError(left_out.code, left_out.message)
         raise SessionQueryError(
             ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is neither live nor stored"
         )

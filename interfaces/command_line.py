@@ -32,6 +32,11 @@ _WRONG_USE_CODES: Final = frozenset(
 )
 
 
+_HINT: Final = (
+    "(words that belong together stand in quotes; an argument that begins with a hyphen after --)"
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments``, by default those of the process; its exit status."""
     _prepare_streams()
@@ -72,7 +77,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        raise WrongUse(str(error)) from error
+        raise WrongUse(f"{error} {_HINT}") from error
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from itertools import islice
 from typing import Annotated, TypeAlias
 
@@ -76,7 +77,7 @@ async def search(
     Parameters
     ----------
     query
-        Text; a word inside quotes or operators has no special meaning.
+        Words as they stand side by side; quotes and operators among them are ordinary text.
     index
         The index file; without it, one file a store in the user's cache directory.
     session
@@ -105,7 +106,7 @@ async def search(
     filters = _event_filters(type or [], surface or [], since, until)
     root = checked_store(store)
     path = index_file(index, root, tokenizer)
-    config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
+    config = IndexConfig(path=path, tokenizer=tokenizer, shared=path != MEMORY)
     bar_wanted = progress.is_wanted(path)
     async with open_session_query(store=JsonlStore(root), index=config) as service:
         if bar_wanted:
@@ -251,10 +252,10 @@ async def watch(
         raise WrongUse(f"--every must be a number of seconds above 0, got {every}")
     root = checked_store(store)
     path = index_file(index, root, tokenizer)
-    config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
+    config = IndexConfig(path=path, tokenizer=tokenizer, shared=path != MEMORY)
     screen = pages.Screen(sys.stdout)
     async with open_session_query(store=JsonlStore(root), index=config) as service:
-        async for change in changes(service, every):
+        async for change in changes(service, every, partial(checked_store, root)):
             if json:
                 json_lines.write_records([change])
             else:

@@ -9,11 +9,12 @@ from cyclopts import App
 
 from ..actors.composition import open_session_query
 from ..actors.service import SessionQuery
-from ..messages.config import IndexConfig, Tokenizer
+from ..messages.config import MEMORY, IndexConfig, Tokenizer
 from ..storage.jsonl import JsonlStore
 from . import json_lines, pages, progress
 from .commands import JsonOption, StoreOption
 from .commands import app as app
+from .errors import Unusable, WrongUse
 from .places import checked_store, index_file
 
 index_app = App(name="index", help="Look after the search index of a store.")
@@ -87,12 +88,21 @@ async def purge(
         Each has an index of its own; purge the session from every one that was used.
     """
     async with _indexing(store, index, tokenizer) as service:
-        await service.purge(session)
+        listing = await service.list_sessions()
+        held = await service.purge(session)
+    listed = {record.header.id for record in listing.sessions}
+    listed.update(found.session_id for found in listing.skipped if found.session_id is not None)
+    if not held and session not in listed:
+        raise Unusable(f"neither the store nor its index has a session {session!r}; check the id")
+    pages.show_purged(pages.Screen(sys.stdout), session)
 
 
 def _indexing(
     store: str | None, index: str | None, tokenizer: Tokenizer
 ) -> AbstractAsyncContextManager[SessionQuery]:
     root = checked_store(store)
-    config = IndexConfig(path=index_file(index, root, tokenizer), tokenizer=tokenizer, shared=True)
+    path = index_file(index, root, tokenizer)
+    if path == MEMORY:
+        raise WrongUse("an index in memory ends with the command; name a file")
+    config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
     return open_session_query(store=JsonlStore(root), index=config)

@@ -183,6 +183,11 @@ def show_index(screen: Screen, status: IndexStatus) -> None:
     screen.show(Text(line) for line in lines)
 
 
+def show_purged(screen: Screen, session_id: str) -> None:
+    """That a session was removed from the index."""
+    screen.show([Text(f"purged {one_line(session_id)}; a rebuild lets it in again")])
+
+
 def tell(message: str) -> None:
     """Say one line on standard error."""
     print(one_line(message), file=sys.stderr)
@@ -200,7 +205,7 @@ def tell_outcome(last: SessionSearchPage | EventSearchPage) -> None:
     if not last.searchable:
         tell("nothing searchable in this query")
     elif not last.items:
-        tell("nothing found")
+        tell("nothing found; the words are looked for side by side, each as a whole")
 
 
 def _session_line(header: SessionHeader, titles: Mapping[str, SessionTitle], id_width: int) -> Text:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ..messages.config import Tokenizer
+from ..messages.config import MEMORY, Tokenizer
 from .errors import Unusable, WrongUse
 
 STORE_VARIABLE: Final = "SESSION_QUERY_STORE"
@@ -53,6 +53,11 @@ def index_file(given: str | None, store: str, tokenizer: Tokenizer) -> str:
     if given is not None:
         if not given.strip() or "\0" in given:
             raise WrongUse(f"--index {given!r} names no file")
+        if given == MEMORY:
+            return given
+        inside = os.path.commonpath([os.path.realpath(given), os.path.realpath(store)])
+        if inside == os.path.realpath(store):
+            raise WrongUse(f"--index {given!r} lies inside the store, which is never written to")
         return given
     name = hashlib.sha256(os.fsencode(os.path.realpath(store))).hexdigest()[:_DIGITS]
     return str(_cache_directory() / f"{name}-{tokenizer}.db")

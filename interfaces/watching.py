@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import trio
 from attrs import frozen
@@ -19,8 +19,13 @@ class Change:
     """Ids; none of those that are gone."""
 
 
-async def changes(service: SessionQuery, every: float) -> AsyncIterator[Change]:
+async def changes(
+    service: SessionQuery, every: float, still_there: Callable[[], object]
+) -> AsyncIterator[Change]:
     """The present generation, then each next one; the store is looked at ``every`` so many seconds.
+
+    ``still_there`` is called before each look and raises where the store has gone: to the service a
+    missing folder is an empty store.
 
     Raises:
         SessionQueryError: the store or the index cannot be read.
@@ -29,6 +34,7 @@ async def changes(service: SessionQuery, every: float) -> AsyncIterator[Change]:
     yield Change(seen, ())
     while True:
         await trio.sleep(every)
+        still_there()
         generation = await service.refresh()
         if generation > seen:
             yield Change(generation, await service.changed_sessions(seen))

@@ -192,13 +192,18 @@ class SearchIndex:
         with self._tables.transaction() as tx:
             self.stored.keep_out(tx, purged)
 
-    def purge(self, session_id: str) -> None:
-        """Remove a session and keep it out; ``purge_on`` and ``scrub`` remove its bytes."""
+    def purge(self, session_id: str) -> bool:
+        """Remove a session and keep it out; ``purge_on`` and ``scrub`` remove its bytes.
+
+        Whether there was anything of it.
+        """
         entry = self.live.entries.get(session_id)
+        held = entry is not None or self.stored.holds(session_id)
         with self._tables.transaction() as tx:
             if entry is not None:
                 self.live.let_go(tx, entry)
             self.stored.purge(tx, session_id)
+        return held
 
     def purge_on(self) -> bool:
         """One bounded piece of removing what is dead, also from full text; whether to go on."""

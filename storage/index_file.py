@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 from attrs import define
@@ -35,6 +36,7 @@ FTS_HASH_BYTES: Final = 8 * 1024 * 1024
 """Memory that FTS5 gathers before it writes a segment."""
 
 _HEADER_BYTES: Final = 100
+_MAGIC: Final = b"SQLite format 3\0"
 _APPLICATION_OFFSET: Final = 68
 
 _TABLES: Final = frozenset(
@@ -297,6 +299,7 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
     path = os.path.abspath(config.path)
     _make_private(os.path.dirname(path))
     _create_private(path)
+    _refuse_foreign_bytes(path)
     connection = _connected(path, config)
     lock: int | None = None
     try:
@@ -335,6 +338,32 @@ def _is_damaged(connection: apsw.Connection, path: str) -> bool:
             raise
         return True
     return False
+
+
+def _refuse_foreign_bytes(path: str) -> None:
+    """Refuse what another program keeps there, without opening it as SQLite does.
+
+    An open that finds a WAL which no process uses merges it: the file would change. Where our lock
+    stands beside it, the file was ours, and what a killed rebuild left is for SQLite to undo.
+    """
+    if os.path.exists(f"{path}-lock"):
+        return
+    with open(path, "rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if not header.startswith(_MAGIC) or _application_in_header(path) == APPLICATION_ID:
+        return
+    beside = any(_size(f"{path}-{kind}") for kind in ("wal", "journal"))
+    if _application_in_header(path) != 0 or beside or _has_tables(path):
+        raise index_failed(f"{path} is a database of another program; choose another path")
+
+
+def _has_tables(path: str) -> bool:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    reader = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
+    try:
+        return bool(reader.execute("SELECT count(*) FROM sqlite_schema").get)
+    finally:
+        reader.close()
 
 
 def _application_in_header(path: str) -> int:
@@ -425,6 +454,9 @@ def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) 
     """Make an index of an empty or outdated file, with at least this generation."""
     identity = tokenizer_identity(config.tokenizer)
     fits = _fits(connection, identity)
+    if not connection.pragma("page_count"):
+        # Ahead of the WAL, so that the file itself says from its first byte on whose it is.
+        connection.pragma("application_id", APPLICATION_ID)
     if not (config.shared and fits):
         # Whoever shares a file that is in use leaves its journal as it is.
         connection.execute(f"PRAGMA journal_mode={config.journal_mode}").fetchall()

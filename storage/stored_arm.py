@@ -147,6 +147,10 @@ class StoredArm:
         """Whether a session is kept out of the index."""
         return bool(self.purged) and _digest(session_id) in self.purged
 
+    def holds(self, session_id: str) -> bool:
+        """Whether the index has rows of a session, or knows why it has none."""
+        return session_id in self.entries or session_id in self.unreadable
+
     def purge(self, tx: Transaction, session_id: str) -> None:
         """Remove a session and keep it out until the index is built anew."""
         self.abandon_builds()

@@ -105,7 +105,11 @@ def test_a_query_without_words_says_so(command_line: CommandLine) -> None:
 
 def test_a_query_that_finds_nothing_says_so(command_line: CommandLine) -> None:
     run = command_line("search", "zeppelin", "--store", EXAMPLES, "--json")
-    assert (run.status, run.out, run.err) == (0, "", "nothing found\n")
+    assert (run.status, run.out, run.err) == (
+        0,
+        "",
+        "nothing found; the words are looked for side by side, each as a whole\n",
+    )
 
 
 def test_both_tokenizers_can_be_used_on_one_store(command_line: CommandLine) -> None:

@@ -42,7 +42,8 @@ def test_a_purged_session_is_gone_until_a_rebuild(command_line: CommandLine) -> 
     search = ("search", "login timeout", "--store", EXAMPLES, "--json")
     everything = command_line(*search).records
     run = command_line("index", "purge", "0a41-login-timeout", "--store", EXAMPLES)
-    assert (run.status, run.out, run.err) == (0, "", "")
+    assert (run.status, run.err) == (0, "")
+    assert run.out == "purged 0a41-login-timeout; a rebuild lets it in again\n"
     left = [hit["header"]["id"] for hit in command_line(*search).records]
     assert left
     assert "0a41-login-timeout" not in left
@@ -73,7 +74,20 @@ def test_a_purge_leaves_nothing_in_the_cache_and_the_store_as_it_was(
     assert contents(root) == before
 
 
-@pytest.mark.parametrize("command", [("status",), ("rebuild",), ("purge", "s")])
+def test_a_purge_of_a_session_that_nobody_knows_fails(command_line: CommandLine) -> None:
+    run = command_line("index", "purge", "0a41-login-timeot", "--store", EXAMPLES)
+    assert (run.status, run.out) == (1, "")
+    assert "neither the store nor its index has a session '0a41-login-timeot'" in run.err
+
+
+def test_an_index_inside_the_store_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
+    run = command_line("search", "x", "--store", tmp_path, "--index", tmp_path / "a" / "index.db")
+    assert (run.status, run.out) == (2, "")
+    assert "lies inside the store" in run.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("status",), ("rebuild",), ("purge", "0f00-scratch")])
 def test_each_tokenizer_and_each_file_is_an_index_of_its_own(
     command_line: CommandLine, tmp_path: Path, command: tuple[str, ...]
 ) -> None:

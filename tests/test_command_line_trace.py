@@ -186,7 +186,11 @@ def test_conditions_narrow_a_filter(
 
 def test_a_filter_that_nothing_passes_says_so(command_line: CommandLine) -> None:
     run = command_line("filter", COMPACTED, "--text", "zzz", "--store", EXAMPLES)
-    assert (run.status, run.out, run.err) == (0, "", "nothing found\n")
+    assert (run.status, run.out, run.err) == (
+        0,
+        "",
+        "nothing found\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,7 @@ async def test_a_watch_tells_the_present_generation_and_then_what_changes(
         seen: list[tuple[float, Change]] = []
 
         async def watch() -> None:
-            async for change in changes(query, every=2):
+            async for change in changes(query, 2, lambda: None):
                 seen.append((trio.current_time(), change))
 
         async with trio.open_nursery() as nursery:

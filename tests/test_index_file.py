@@ -25,9 +25,9 @@ from service_world import (
 
 from session_query.actors.composition import open_session_query
 from session_query.messages.config import MEMORY, IndexConfig, QueryConfig, Tokenizer
-from session_query.messages.errors import ErrorCode
+from session_query.messages.errors import ErrorCode, SessionQueryError
 from session_query.messages.filters import Text
-from session_query.storage.index_file import APPLICATION_ID, SCHEMA_VERSION
+from session_query.storage.index_file import APPLICATION_ID, SCHEMA_VERSION, open_index_file
 
 JOURNALS = ["wal", "delete", "truncate", "persist"]
 
@@ -492,3 +492,19 @@ async def test_a_file_of_ours_that_is_damaged_is_built_anew(tmp_path: Path) -> N
     content[4096:] = b"\xa5" * (len(content) - 4096)
     path.write_bytes(content)
     await build(path)
+
+
+def test_a_foreign_database_keeps_a_wal_that_its_owner_left(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.db"
+    child = os.fork()
+    if child == 0:
+        owner = apsw.Connection(str(path))
+        owner.execute("PRAGMA journal_mode=WAL").fetchall()
+        owner.execute("CREATE TABLE t(x); INSERT INTO t VALUES (1)")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "foreign.db-wal").stat().st_size > 0
+    before = {file.name: file.read_bytes() for file in sorted(tmp_path.iterdir())}
+    with pytest.raises(SessionQueryError, match="another program"):
+        open_index_file(IndexConfig(path=str(path)))
+    assert {file.name: file.read_bytes() for file in sorted(tmp_path.iterdir())} == before
