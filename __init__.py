@@ -85,6 +85,7 @@ _PUBLIC: Final = {
     "storage.memory": "MemoryStore",
 }
 _HOME: Final = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> object:

@@ -42,6 +42,9 @@ from .log_slices import Continuation, Extract, SessionSlice, Unreadable
 from .stored_arm import StoredArm
 from .tokens import match_expression, phrase_tokens
 
+MAX_QUERY_TOKENS: Final = 300
+"""Words of a query; full text opens a posting list for each."""
+
 SLICE_EVENTS: Final = 2_000
 """Events or documents that one transaction writes, about 100 ms."""
 
@@ -408,7 +411,7 @@ class SearchIndex:
             offset = _offset(request, instance, generation)
             view = View(
                 request=request,
-                tokens=tuple(phrase_tokens(self._db, request.query, self.config.tokenizer)),
+                tokens=self._tokens(request.query),
                 generation=generation,
                 offset=offset,
                 store_bound=store_bound,
@@ -452,6 +455,16 @@ class SearchIndex:
         raise SessionQueryError(
             ErrorCode.SESSION_NOT_FOUND, f"session {session_id!r} is neither live nor stored"
         )
+
+    def _tokens(self, query: str) -> tuple[str, ...]:
+        tokens = phrase_tokens(self._db, query, self.config.tokenizer)
+        if len(tokens) > MAX_QUERY_TOKENS:
+            raise SessionQueryError(
+                ErrorCode.INVALID_QUERY,
+                f"query has {len(tokens)} words, at most {MAX_QUERY_TOKENS} are looked for: give"
+                " a shorter piece of the text",
+            )
+        return tuple(tokens)
 
     def _with_matches(self, view: View, ranking: Ranking | None) -> View:
         """The view with what the page needs of the recent documents, or with its ranking."""
