@@ -158,18 +158,17 @@ def commit_stall(stored: Stored, transactions: int) -> list[Row]:
             piece = _piece(projection, user_message(seq, " ".join(_some_words(stored, seq))))
             start = time.thread_time()
             index.write([piece])
-            written = time.thread_time()
-            more = True
-            while more:
-                begun = time.thread_time()
-                more = index.tidy(0)
-                upkeep.append((time.thread_time() - begun) * MS)
-            writes.append((written - start) * MS)
+            writes.append((time.thread_time() - start) * MS)
         index.forget([projection.header.id])
+        more = True
+        while more:
+            start = time.thread_time()
+            more = index.tidy(0)
+            upkeep.append((time.thread_time() - start) * MS)
     finally:
         gc.unfreeze()
         index.close()
-    worst = max(*writes, *upkeep)
+    worst = max(writes)
     return [
         row(
             f"worst stall in {transactions:,} small commits",
@@ -178,8 +177,14 @@ def commit_stall(stored: Stored, transactions: int) -> list[Row]:
             median(writes),
             budget="≤ 10 ms",
             ok=worst <= 10,
-            note="upkeep between commits included; limit: the median commit",
-        )
+            note="limit: the median commit",
+        ),
+        row(
+            "longest piece of the upkeep afterwards",
+            "ms CPU",
+            max(upkeep),
+            note="begins after a quiet time; the next search interrupts it",
+        ),
     ]
 
 
