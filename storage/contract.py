@@ -36,10 +36,6 @@ class AlreadyOwned(StoreError):
     """Another write handle of the session is open."""
 
 
-class ReadOnly(StoreError):
-    """A read handle was asked to write."""
-
-
 class HandleClosed(StoreError):
     """The handle was closed before; checked ahead of everything else."""
 
