@@ -484,6 +484,8 @@ class IndexReconciler:
                 current, self._next = self._next, None
                 if current is not None:
                     await self._run_pass(current)
+                if self._lane is not None and self._lane.index.is_overdue:
+                    await self._merge(self._lane)
                 with trio.move_on_after(QUIET_SECONDS):
                     await self._wanted.wait()
                 await self._tidy()
@@ -549,10 +551,18 @@ class IndexReconciler:
         self._agreement = steps.agreement
         self._agreed_incarnation = index.incarnation
 
+    async def _merge(self, lane: WriterLane) -> None:
+        """Merge one piece at once: without it, FTS5 would one day merge a thousand segments."""
+        try:
+            async with self._changing, self._turn(lane):
+                await lane.call(lane.index.tidy, MOVABLE_EVENTS)
+        except SessionQueryError as error:
+            _log.warning("upkeep of the index failed and is left for later: %s", error)
+
     async def _tidy(self) -> None:
         """Do upkeep in small pieces until a pass is wanted, which stops the piece under way.
 
-        Segments that are not merged meanwhile cost a search little: FTS5 itself merges a thousand.
+        What cannot wait for a quiet time is done by ``_merge``.
         """
         lane, more = self._lane, True
         if lane is None or self._next is not None:

@@ -33,6 +33,9 @@ from .registry import Sessions
 CHUNK_SESSIONS: Final = 64
 """Changed sessions that one reading task takes at a time."""
 
+BUILD_BATCHES: Final = 32
+"""Batches that one pass wrote before it merges their segments itself."""
+
 LARGE_LOG_BYTES: Final = 16 * 1024 * 1024
 """Size from which logs are read one at a time."""
 
@@ -128,6 +131,7 @@ class Reconciliation:
     """What this pass found to agree, for the next one."""
     _done: int = field(default=0, init=False)
     _events: int = field(default=0, init=False)
+    _batches: int = field(default=0, init=False)
 
     async def run(self) -> tuple[Skipped, ...]:
         """Take all steps; what was left out.
@@ -142,6 +146,9 @@ class Reconciliation:
         await self._follow_live()
         if self._observation.mounted.store is not None:
             await self._follow_store()
+        if self._batches >= BUILD_BATCHES:
+            while await self._lane.call(self._index.merge_build):
+                pass
         return self._left_out()
 
     # -- live sessions ------------------------------------------------------------------------
@@ -276,6 +283,7 @@ class Reconciliation:
 
     async def _write(self, pieces: list[Piece], total: int) -> None:
         await self._lane.call(self._index.write, pieces)
+        self._batches += 1
         for piece in pieces:
             self._done += isinstance(piece, Unreadable) or piece.completes
             self._events += 0 if isinstance(piece, Unreadable) else piece.events

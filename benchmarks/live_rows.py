@@ -19,6 +19,7 @@ from stored_rows import Stored, spellings
 
 from session_query import EventDraft, IndexConfig, JsonlStore, open_session_query
 from session_query.actors.mailbox import Mailbox, Request, running
+from session_query.actors.reconciler import MOVABLE_EVENTS
 from session_query.history.projection import SessionProjection
 from session_query.messages.config import no_text
 from session_query.messages.event import Event
@@ -158,6 +159,8 @@ def commit_stall(stored: Stored, transactions: int) -> list[Row]:
             piece = _piece(projection, user_message(seq, " ".join(_some_words(stored, seq))))
             start = time.thread_time()
             index.write([piece])
+            if index.is_overdue:  # what the service does behind such a commit
+                index.tidy(MOVABLE_EVENTS)
             writes.append((time.thread_time() - start) * MS)
         index.forget([projection.header.id])
         more = True
@@ -177,7 +180,7 @@ def commit_stall(stored: Stored, transactions: int) -> list[Row]:
             median(writes),
             budget="≤ 10 ms",
             ok=worst <= 10,
-            note="limit: the median commit",
+            note="the merge that is due behind some of them included; limit: the median commit",
         ),
         row(
             "longest piece of the upkeep afterwards",

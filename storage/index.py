@@ -57,6 +57,9 @@ _MERGE_PAGES: Final = 32
 _PURGE_PAGES: Final = 1_000
 """Fewest pages that one merge of a purge writes, about 50 ms: nobody can write meanwhile."""
 
+_BUILD_MERGE_PAGES: Final = 4_000
+"""Pages that one merge writes where everybody waits for the build anyway."""
+
 _TIDY_DOCUMENTS: Final = 256
 _INTERRUPT_CHECK: Final = 10_000
 """SQLite instructions between two looks at whether a call was interrupted."""
@@ -345,6 +348,18 @@ class SearchIndex:
             self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
             return True
         return self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether segments should be merged without waiting for a quiet time."""
+        return self._tables.unmerged > _MERGE_AFTER
+
+    def merge_build(self) -> bool:
+        """Merge what a build of many transactions left, in large pieces; whether to go on."""
+        if not self.is_overdue:
+            return False
+        self._tables.merge(_BUILD_MERGE_PAGES)
+        return True
 
     def _movable(self, events: int) -> LiveEntry | None:
         """A live session with at least so many stored events in memory."""
