@@ -45,9 +45,11 @@ async def test_commits_without_a_pause_do_not_pile_up_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(index_module, "_MERGE_AFTER", 8)
-    async with open_session_query(store=MemoryStore(), index=INDEX) as query:
-        async with query.sessions.create(id="live") as live:
-            for number in range(60):
-                await live.commit(message(f"word {number}"))
-                assert await sessions_of(query, "word") == ["live"]
-                assert index_of(query)._tables.unmerged <= 12
+    async with (
+        open_session_query(store=MemoryStore(), index=INDEX) as query,
+        query.sessions.create(id="live") as live,
+    ):
+        for number in range(60):
+            await live.commit(message(f"word {number}"))
+            assert await sessions_of(query, "word") == ["live"]
+            assert index_of(query)._tables.unmerged <= 12
