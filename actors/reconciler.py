@@ -484,11 +484,13 @@ class IndexReconciler:
                 current, self._next = self._next, None
                 if current is not None:
                     await self._run_pass(current)
-                if self._lane is not None and self._lane.index.is_overdue:
-                    await self._merge(self._lane)
+                lane = self._lane
+                if lane is not None and lane.index.is_overdue:
+                    # Without it, FTS5 would one day merge a thousand segments in one commit.
+                    await self._keep_up(partial(self._tidy_once, lane))
                 with trio.move_on_after(QUIET_SECONDS):
                     await self._wanted.wait()
-                await self._tidy()
+                await self._keep_up(self._tidy)
         except Exception as failure:
             self.mailbox.crash(failure)
             raise
@@ -551,30 +553,27 @@ class IndexReconciler:
         self._agreement = steps.agreement
         self._agreed_incarnation = index.incarnation
 
-    async def _merge(self, lane: WriterLane) -> None:
-        """Merge one piece at once: without it, FTS5 would one day merge a thousand segments."""
-        try:
-            async with self._changing, self._turn(lane):
-                await lane.call(lane.index.tidy, MOVABLE_EVENTS)
-        except SessionQueryError as error:
-            _log.warning("upkeep of the index failed and is left for later: %s", error)
-
     async def _tidy(self) -> None:
-        """Do upkeep in small pieces until a pass is wanted, which stops the piece under way.
-
-        What cannot wait for a quiet time is done by ``_merge``.
-        """
+        """Do upkeep in small pieces until a pass is wanted, which stops the piece under way."""
         lane, more = self._lane, True
         if lane is None or self._next is not None:
             return
+        with trio.CancelScope() as self._upkeep:
+            while more and lane.index.needs_tidying(MOVABLE_EVENTS):
+                more = await self._tidy_once(lane)
+
+    async def _tidy_once(self, lane: WriterLane) -> bool:
+        """Do one piece of upkeep; whether more is left."""
+        async with self._changing, self._turn(lane):
+            await self._catch_up(lane)
+            return await lane.call(lane.index.tidy, MOVABLE_EVENTS)
+
+    async def _keep_up(self, upkeep: Callable[[], Awaitable[object]]) -> None:
+        """Do upkeep; damage that it meets is mended, any other failure left for later."""
         try:
-            with trio.CancelScope() as self._upkeep:
-                while more and lane.index.needs_tidying(MOVABLE_EVENTS):
-                    async with self._changing, self._turn(lane):
-                        await self._catch_up(lane)
-                        more = await lane.call(lane.index.tidy, MOVABLE_EVENTS)
+            await upkeep()
         except IndexDamaged as damage:
-            await self._mend(lane.index.incarnation, damage)
+            await self._mend(self.incarnation, damage)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
 

@@ -323,7 +323,7 @@ class SearchIndex:
         """Whether ``tidy`` may have something to do; not while a call changes the index."""
         return (
             self._tables.may_hold_dead
-            or self._tables.unmerged > _MERGE_AFTER
+            or self.is_overdue
             or self.live.has_unwanted
             or self._movable(movable_events) is not None
         )
@@ -343,7 +343,7 @@ class SearchIndex:
             with self._tables.transaction() as tx:
                 self.live.reclaim(tx, _TIDY_DOCUMENTS)
             return True
-        if self._tables.unmerged > _MERGE_AFTER:
+        if self.is_overdue:
             # Each merge opens all segments, so that it should write in proportion.
             self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
             return True

@@ -30,7 +30,7 @@ from .contract import CorruptLog, NotFound, SessionStore, Snapshot, StoreFailed,
 BUILD_BYTES: Final = 1024 * 1024
 """Stored bytes of a new log that one slice is made from."""
 
-TAIL_BYTES: Final = 8 * 1024 * 1024
+APPEND_BYTES: Final = 8 * 1024 * 1024
 """Stored bytes behind a mark that are taken as an append; more of them make a new build."""
 
 Extract = Callable[[str, Json], str]
@@ -134,7 +134,7 @@ def _appended(
     extract: Extract,
 ) -> SessionSlice | None:
     """The slice behind ``continuation``, or ``None`` where the log must be built anew."""
-    tail = store.read_tail(session_id, continuation.mark, TAIL_BYTES)
+    tail = store.read_tail(session_id, continuation.mark, APPEND_BYTES)
     if not tail.appended or not tail.complete:
         return None
     projection = warm

@@ -44,7 +44,7 @@ BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
     (index_scan, "_EXTRA", (0, 1, 20)),
     (index_tables, "_MIN_BLOCK", (1, 2, 64)),
     (log_slices, "BUILD_BYTES", (1, 300, 1 << 20)),
-    (log_slices, "TAIL_BYTES", (300, 1 << 20)),
+    (log_slices, "APPEND_BYTES", (300, 1 << 20)),
     (stored_arm, "WARM_PROJECTIONS", (0, 1, 64)),
     (stored_arm, "_STATE_LAG", (1, 3, 64)),
 )
