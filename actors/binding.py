@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import define, field, frozen
 
 from ..storage.contract import SessionStore
+from .watch import Watch
 
 
 @frozen(eq=False)
@@ -25,7 +26,13 @@ class StoreBinding:
     """
 
     store: SessionStore | None = None
-    epoch: int = field(default=0, init=False)
+    moves: Watch = field(factory=Watch, init=False)
+    """How often the binding has changed, for those who wait for it."""
+
+    @property
+    def epoch(self) -> int:
+        """How often the binding has changed."""
+        return self.moves.value
 
     @property
     def mounted(self) -> Mounted:
@@ -35,9 +42,9 @@ class StoreBinding:
     def mount(self, store: SessionStore) -> None:
         """Bind ``store`` in place of the one that was bound, if any."""
         self.store = store
-        self.epoch += 1
+        self.moves.advance()
 
     def unmount(self) -> None:
         """Bind no store."""
         self.store = None
-        self.epoch += 1
+        self.moves.advance()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 
 from attrs import evolve
 
@@ -12,6 +12,7 @@ from ..messages.config import MEMORY, IndexConfig, QueryConfig
 from ..storage.contract import SessionStore
 from .binding import StoreBinding
 from .corpus import Corpus
+from .inventory import Inventory, following
 from .mailbox import running
 from .reader_pool import LogReaderPool
 from .registry import Sessions
@@ -49,8 +50,9 @@ async def open_session_query(
     binding = StoreBinding(store)
     sessions = Sessions(runtime, binding, config, refused=index.shared)
     pool = LogReaderPool(binding, runtime, config.persisted_read_concurrency)
-    corpus = Corpus(sessions, pool, config)
-    async with running(pool):
+    inventory = Inventory(pool)
+    corpus = Corpus(sessions, pool, inventory, config)
+    async with running(pool), following(inventory) if config.notify else nullcontext():
         if index.open_at == "never":
             service = SessionQuery(sessions, corpus, config, index, None, None)
             with closing(service):
@@ -60,7 +62,7 @@ async def open_session_query(
         from .reconciler import IndexReconciler
         from .search_executor import SearchExecutor
 
-        reconciler = IndexReconciler(index, config, sessions, binding, pool, runtime)
+        reconciler = IndexReconciler(index, config, sessions, inventory, pool, runtime)
         executor = SearchExecutor(reconciler, runtime, config, index)
         async with running(reconciler):
             if index.open_at == "startup":

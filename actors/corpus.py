@@ -14,13 +14,20 @@ from attrs import define, field
 from trio.lowlevel import checkpoint
 
 from ..messages.config import QueryConfig
-from ..messages.errors import ErrorCode, SessionError, SessionQueryError
-from ..messages.records import SessionListing, SessionRecord
-from ..storage.contract import SessionStore, Snapshot, StoreError, Sweep
-from ..storage.log_slices import error_code
+from ..messages.errors import (
+    ErrorCode,
+    LiveErrorCode,
+    LiveSessionError,
+    SessionError,
+    SessionQueryError,
+)
+from ..messages.records import SessionListing
+from ..storage.contract import SessionStore, Snapshot, StoreError
 from .binding import Mounted, StoreBinding
-from .damage import refuse_damage, skipped_of, source_conflict
+from .damage import query_error, refuse_damage, skipped_of
+from .inventory import Inventory
 from .loaded_log import LoadedLog, cold_log
+from .log_copy import LogCopy, live_copy, stored_copy
 from .observations import Observation, restore
 from .prepared_logs import PreparedLogs
 from .reader_pool import LogReaderPool
@@ -35,6 +42,7 @@ class Corpus:
 
     _sessions: Sessions
     _pool: LogReaderPool
+    _inventory: Inventory
     _config: QueryConfig
     _prepared: PreparedLogs = field(init=False)
 
@@ -51,38 +59,31 @@ class Corpus:
         """What is bound now."""
         return self.binding.mounted
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the bound store tells what changes."""
+        return self._inventory.tells(self.mounted)
+
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
-        try:
-            sweep = await self._pool.sweep()
-        except StoreError as error:
-            raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
+        live = self._sessions.live
+        while True:
+            before = frozenset(live)
+            try:
+                stock = await self._inventory.look()
+            except StoreError as error:
+                raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
+            if before <= live.keys() | stock.sessions.keys():
+                break
+            # One that has ended meanwhile was perhaps stored behind the look.
         if self._config.on_damaged == "fail":
-            refuse_damage(sweep)
-        return self._merged(sweep)
-
-    def _merged(self, sweep: Sweep) -> SessionListing:
-        records = {
-            snapshot.header.id: SessionRecord(snapshot.header, live=False, persisted=True)
-            for snapshot in sweep.snapshots
-        }
-        for session_id, session in self._sessions.live.items():
-            stored = records.get(session_id)
-            if stored is not None and stored.header.conflicts_with(session.header):
-                raise source_conflict(session_id)
-            records[session_id] = SessionRecord(
-                session.header, live=True, persisted=stored is not None
-            )
-        ordered = sorted(
-            records.values(), key=lambda record: (-record.header.created_at, record.header.id)
-        )
+            refuse_damage(stock.damaged)
         left_out = [
-            skipped_of(damaged)
-            for damaged in sweep.damaged
-            if damaged.session_id not in self._sessions.live
+            skipped_of(damaged) for damaged in stock.damaged if damaged.session_id not in live
         ]
         return SessionListing(
-            tuple(ordered), tuple(sorted(left_out, key=lambda skipped: skipped.path))
+            stock.listing.merged(stock.sessions, live),
+            tuple(sorted(left_out, key=lambda skipped: skipped.path)),
         )
 
     async def project(self, session_id: str, fold: Callable[[LoadedLog], R]) -> R:
@@ -125,6 +126,32 @@ class Corpus:
                 return Observation(entry.log, entry.revision, keep, release)
             self._prepared.release(entry)
 
+    async def copy(self, session_id: str) -> LogCopy:
+        """The log of one session as a file; errors as in ``project``, those of a flush included."""
+        await checkpoint()
+        live = self._sessions.get(session_id)
+        if live is not None and not live.durable:
+            return live_copy(live.header, live.events, self._pool.runtime)
+        try:
+            return await stored_copy(session_id, self._pool, await self._flushed(session_id))
+        except SessionError as error:
+            raise query_error(session_id, error) from error
+
+    async def _flushed(self, session_id: str) -> Mounted:
+        """Where one session is stored, with all that was committed to it so far."""
+        commits = self._sessions.commits
+        while (live := self._sessions.get(session_id)) is not None:
+            seen = commits.value
+            try:
+                await live.flush()
+                return Mounted(live.store, self.mounted.epoch)
+            except LiveSessionError as error:
+                if error.code is not LiveErrorCode.NOT_LIVE:
+                    raise
+                # It is closing, and leaves the registry once it is stored.
+                await commits.changed(seen)
+        return self.mounted
+
     async def project_many(
         self,
         session_ids: Iterable[str],
@@ -166,6 +193,9 @@ class Corpus:
         if not session_ids:
             return {}
         try:
+            if self._inventory.tells(mounted):
+                known = (await self._inventory.look()).sessions
+                return {each: known[each] for each in session_ids if each in known}
             return await self._pool.visit(lambda store: _stat_all(store, session_ids), mounted)
         except StoreError:
             return {}
@@ -189,16 +219,6 @@ def folded(session_id: str, fold: Callable[[LoadedLog], R], log: LoadedLog) -> R
         raise
     except SessionError as error:
         raise query_error(session_id, error) from error
-
-
-def query_error(session_id: str, error: SessionError) -> SessionQueryError:
-    """The query error of a failure to read one session; one that is such an error already stays."""
-    if isinstance(error, SessionQueryError):
-        return error
-    code = error_code(error)
-    if code is ErrorCode.SESSION_NOT_FOUND:
-        return SessionQueryError(code, f"session {session_id!r} is neither live nor stored")
-    return SessionQueryError(code, f"session {session_id!r}: {error}")
 
 
 def _stat_all(

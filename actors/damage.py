@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ..messages.errors import ErrorCode, SessionQueryError
+from collections.abc import Iterable
+
+from ..messages.errors import ErrorCode, SessionError, SessionQueryError
 from ..messages.records import Skipped
-from ..storage.contract import Damaged, Sweep
+from ..storage.contract import Damaged
+from ..storage.log_slices import error_code
 
 
 def source_conflict(session_id: str) -> SessionQueryError:
@@ -20,8 +23,18 @@ def skipped_of(damaged: Damaged) -> Skipped:
     return Skipped(damaged.path, damaged.session_id, damaged.code, damaged.message, damaged.header)
 
 
-def refuse_damage(sweep: Sweep) -> None:
+def refuse_damage(found: Iterable[Damaged]) -> None:
     """Raise the first damage that makes a whole listing unusable where nothing is left out."""
-    for damaged in sweep.damaged:
+    for damaged in found:
         if damaged.conflict:
             raise SessionQueryError(damaged.code, damaged.message)
+
+
+def query_error(session_id: str, error: SessionError) -> SessionQueryError:
+    """The query error of a failure to read one session; one that is such an error already stays."""
+    if isinstance(error, SessionQueryError):
+        return error
+    code = error_code(error)
+    if code is ErrorCode.SESSION_NOT_FOUND:
+        return SessionQueryError(code, f"session {session_id!r} is neither live nor stored")
+    return SessionQueryError(code, f"session {session_id!r}: {error}")

@@ -1,7 +1,8 @@
 """News of generations: who waits for one, and the passes that are run for them.
 
 Whoever waits is told at the end of whatever pass comes next. While somebody waits, a commit is
-followed by a pass of its own, once more commits have had the time to join it.
+followed by a pass of its own, once more commits have had the time to join it, and so is a change
+that the store tells of.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ class GenerationNews:
     _covered: int = field(default=0, init=False)
     """The commits that the newest pass has seen."""
     _waiting: int = field(default=0, init=False)
-    _arrival: trio.Event = field(factory=trio.Event, init=False)
+    _wanted: trio.Event = field(factory=trio.Event, init=False)
+    """Set while somebody waits."""
 
     def cover(self) -> None:
         """Say that a pass begins, which sees every commit so far."""
         self._covered = self._commits.value
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the newest pass has seen every commit."""
+        return self._covered == self._commits.value
 
     async def after(self, generation: int) -> int:
         """Wait for a generation beyond this one, and return the newest.
@@ -47,26 +54,48 @@ class GenerationNews:
             WatchClosed: the index has closed.
         """
         self._waiting += 1
-        self._arrival.set()
+        self._wanted.set()
         try:
             return await self.generations.changed(generation)
         finally:
             self._waiting -= 1
+            if not self._waiting:
+                self._wanted = trio.Event()
 
     async def run(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Follow the commits with passes while somebody waits, until the service closes."""
         await self.opened.wait()
         while True:
-            await self._arrival.wait()
+            await self._wanted.wait()
             try:
                 await self._commits.changed(self._covered)
             except WatchClosed:
                 return
             await trio.sleep(NEWS_SECONDS)
-            if not self._waiting:
-                self._arrival = trio.Event()
-            elif self._covered < self._commits.value:
-                try:
-                    await refresh()
-                except SessionQueryError as error:
-                    _log.warning("no news of generations: %s", error)
+            if self._waiting and self._covered < self._commits.value:
+                await _refreshed(refresh)
+
+    async def run_beside(
+        self, unseen: Callable[[], Awaitable[int | None]], refresh: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Follow what the store tells with passes while somebody waits, until cancelled.
+
+        Args:
+            unseen: the moment of the newest change that no pass has seen, if there is one.
+        """
+        await self.opened.wait()
+        tried: int | None = None
+        while True:
+            await self._wanted.wait()
+            await trio.sleep(NEWS_SECONDS)
+            moment = await unseen() if self._waiting else None
+            if moment is not None and moment != tried:
+                tried = moment
+                await _refreshed(refresh)
+
+
+async def _refreshed(refresh: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await refresh()
+    except SessionQueryError as error:
+        _log.warning("no news of generations: %s", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, Generic, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
 from attrs import define, field, frozen
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -18,6 +18,7 @@ from ..storage.contract import (
     StoreError,
     Sweep,
 )
+from ..storage.large_records import Turn
 from .binding import Mounted, StoreBinding
 from .mailbox import Mailbox, MailboxClosed, RankViolation, Request
 from .nursery import PlainNursery
@@ -26,6 +27,7 @@ from .runtime import Runtime
 RANK: Final = 2
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 @frozen
@@ -70,9 +72,9 @@ class LogReaderPool:
     What belongs together and takes several requests names what was ``mounted`` as it began.
 
     A worker folds a finished log to its small projection before it takes the next one, so that at
-    most ``workers`` whole logs are in memory. A request that is cancelled in the queue never
-    starts; one that has started is awaited, then its caller gets its own bare ``Cancelled``, never
-    a late value.
+    most ``workers`` whole logs are in memory, and one of them with large records. A request that is
+    cancelled in the queue never starts; one that has started is awaited, then its caller gets its
+    own bare ``Cancelled``, never a late value.
 
     Whatever a store or a fold raises is the reply to that request alone: the pool has no state that
     an error could spoil. Every method raises ``MailboxClosed`` after the pool has closed. With no
@@ -115,9 +117,9 @@ class LogReaderPool:
         """
         return await self._ask(Visit(self._store(mounted), work))
 
-    async def sweep(self) -> Sweep:
+    async def sweep(self, mounted: Mounted | None = None) -> Sweep:
         """One observation of the whole store; ``StoreFailed`` where its root cannot be read."""
-        return await self._ask(SweepStore(self._store()))
+        return await self._ask(SweepStore(self._store(mounted)))
 
     async def stat(self, session_id: str) -> Snapshot | None:
         """The stored header and revision of one session, or ``None``."""
@@ -177,14 +179,18 @@ class LogReaderPool:
             return _without_store(request)
         match request:
             case Project(_, session_id, fold):
-                return await self.runtime.call(_project, store, session_id, fold)
+                return await self._call(_project, store, session_id, fold)
             case Visit(_, work):
-                return await self.runtime.call(work, store)
+                return await self._call(work, store)
             case SweepStore():
-                return await self.runtime.call(store.sweep)
+                return await self._call(store.sweep)
             case StatSession(_, session_id):
                 return await self.runtime.call(store.stat, session_id)
         assert_never(request)
+
+    async def _call(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
+        turn = Turn()
+        return await self.runtime.call(turn.doing(fn), *args, interrupt=turn.give_up)
 
 
 def _project(store: SessionStore, session_id: str, fold: Callable[[StoredLog], R]) -> R:

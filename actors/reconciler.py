@@ -25,7 +25,7 @@ from ..storage.contract import SessionStore
 from ..storage.index import SearchIndex
 from ..storage.index_file import IndexDamaged, index_failed
 from ..storage.index_view import Overtaken, Ranking, Reader, View
-from .binding import StoreBinding
+from .inventory import Inventory
 from .lane import WriterLane
 from .mailbox import Mailbox, Request
 from .news import GenerationNews
@@ -166,7 +166,7 @@ class IndexReconciler:
         index_config: IndexConfig,
         config: QueryConfig,
         sessions: Sessions,
-        binding: StoreBinding,
+        inventory: Inventory,
         pool: LogReaderPool,
         runtime: Runtime,
     ) -> None:
@@ -179,7 +179,8 @@ class IndexReconciler:
         self._index_config = index_config
         self._config = config
         self._sessions = sessions
-        self._binding = binding
+        self._binding = pool.binding
+        self._inventory = inventory
         self._pool = pool
         self._runtime = runtime
         self._lane: WriterLane | None = None
@@ -261,7 +262,11 @@ class IndexReconciler:
         try:
             async with PlainNursery() as passes:
                 passes.start_soon(self._run_passes, name="reconciler passes")
-                passes.start_soon(self.news.run, partial(self._fresh, None), name="reconciler news")
+                refresh = partial(self._fresh, None)
+                passes.start_soon(self.news.run, refresh, name="reconciler news")
+                passes.start_soon(
+                    self.news.run_beside, self._unseen, refresh, name="reconciler store news"
+                )
                 async with PlainNursery() as servers:
                     for number in range(self._config.search_concurrency + SPARE_SERVERS):
                         servers.start_soon(self._serve, name=f"reconciler {number}")
@@ -327,7 +332,8 @@ class IndexReconciler:
                         return await lane.call(open_view)
                     return await lane.lend(request.reader, open_view)
             except Overtaken:
-                continue
+                # The next pass needs the lane, which the reader may have been lent.
+                lane.give_back(request.reader)
 
     async def _titles(self, session_ids: tuple[str, ...], store: SessionStore | None) -> Titles:
         if self._lane is None:
@@ -418,7 +424,7 @@ class IndexReconciler:
 
     def _view(self, index: SearchIndex, request: OpenView) -> View:
         if index.incarnation != self._agreed_incarnation:
-            # Emptied since the pass that this search waited for.
+            # Emptied, or about to be brought in order, since the pass that this search waited for.
             raise Overtaken
         asked, canonical_cwd = request.request, self._config.canonical_cwd
         if canonical_cwd is not identity and asked.session_filters:
@@ -438,8 +444,20 @@ class IndexReconciler:
 
     # -- passes -------------------------------------------------------------------------------
 
+    async def _unseen(self) -> int | None:
+        """The moment of the last change that the store told and no pass has seen, if there is."""
+        stock = await self._inventory.told()
+        if stock is None:
+            return None
+        moment, agreed = stock.journal.number, self._agreement
+        if agreed is not None and (agreed.epoch, agreed.moment) == (stock.mounted.epoch, moment):
+            return None
+        return moment
+
     async def _fresh(self, progress: Callable[[Progress], None] | None) -> None:
-        """Return after a pass that began after this call."""
+        """Return after a pass that began after this call, or at once where it would do nothing."""
+        if self._agrees():
+            return
         while True:
             joined = self._join()
             if progress is not None:
@@ -456,6 +474,21 @@ class IndexReconciler:
                 raise joined.error
             if joined.completed:
                 return
+
+    def _agrees(self) -> bool:
+        """Whether a pass that began now would certainly find nothing to do."""
+        lane, agreed = self._lane, self._agreement
+        return (
+            lane is not None
+            and agreed is not None
+            and not agreed.unsettled
+            and not self._changing.locked()
+            and not self._index_config.shared
+            and agreed.generation == lane.index.generation
+            and self._agreed_incarnation == lane.index.incarnation
+            and self.news.is_covered
+            and self._inventory.is_unchanged(agreed.epoch, agreed.moment)
+        )
 
     def _join(self) -> Pass:
         if self._next is None:
@@ -522,7 +555,10 @@ class IndexReconciler:
         What an earlier store still had to say is then neither shown nor raised.
         """
         while True:
-            observation = await observe(self._sessions, self._binding, self._pool)
+            agreed = self._agreement
+            if agreed is not None and agreed.generation != lane.index.generation:
+                agreed = None
+            observation = await observe(self._sessions, self._binding, self._inventory, agreed)
             try:
                 await self._follow(lane, current, observation)
             except SessionQueryError:
@@ -546,12 +582,15 @@ class IndexReconciler:
             observation,
             self._showing,
             current.report,
-            self._agreement,
+            self._disagree,
         )
         self._agreement = None
         self._skipped = await steps.run()
         self._agreement = steps.agreement
         self._agreed_incarnation = index.incarnation
+
+    def _disagree(self) -> None:
+        self._agreed_incarnation = -1
 
     async def _tidy(self) -> None:
         """Do upkeep in small pieces until a pass is wanted, which stops the piece under way."""

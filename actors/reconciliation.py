@@ -8,10 +8,9 @@ session in a state that it has had since the pass began.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import trio
 from attrs import define, evolve, field, frozen
@@ -19,12 +18,13 @@ from attrs import define, evolve, field, frozen
 from ..messages.config import QueryConfig
 from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.records import Progress, Skipped
-from ..storage.contract import SessionStore, Snapshot, StoreError, Sweep
+from ..storage.contract import Damaged, SessionStore, Snapshot, StoreError
 from ..storage.index import SLICE_EVENTS, SearchIndex
 from ..storage.live_arm import LiveEntry, LiveSnapshot
-from ..storage.log_slices import Continuation, SessionSlice, Unreadable, read_slices
+from ..storage.log_slices import Continuation, Piece, SessionSlice, read_slices
 from .binding import Mounted, StoreBinding
 from .damage import refuse_damage, skipped_of, source_conflict
+from .inventory import Inventory, Stock
 from .lane import WriterLane
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
@@ -36,9 +36,6 @@ CHUNK_SESSIONS: Final = 64
 BUILD_BATCHES: Final = 32
 """Batches that one pass wrote before it merges their segments itself."""
 
-LARGE_LOG_BYTES: Final = 16 * 1024 * 1024
-"""Size from which logs are read one at a time."""
-
 BATCH_CHARS: Final = 4 * 1024 * 1024
 """Code points of text after which a batch of slices is full, however few its documents."""
 
@@ -47,7 +44,20 @@ PENDING_BATCHES: Final = 2
 
 _FORGET_SESSIONS: Final = 200
 
-Piece: TypeAlias = SessionSlice | Unreadable
+
+@frozen
+class Agreement:
+    """Up to where the index was made to agree with the store."""
+
+    generation: int
+    """Of the index then; another one means that somebody else has written to it."""
+    epoch: int
+    moment: int
+    """Of the journal of what the store holds."""
+    live: frozenset[str]
+    """Sessions that were not compared."""
+    unsettled: frozenset[str]
+    """Sessions that are to be compared again, changed or not."""
 
 
 @frozen
@@ -56,14 +66,24 @@ class Observation:
 
     live: dict[str, LiveSnapshot]
     """As of one instant."""
-    sweep: Sweep
-    """Seen after that instant."""
     mounted: Mounted
-    """Where it was seen."""
+    """The store that was seen after that instant."""
+    moment: int
+    """When, in the journal of what it holds."""
+    damaged: tuple[Damaged, ...]
+    listed: tuple[Snapshot, ...]
+    """The sessions to compare with the index: all, or those that may differ."""
+    absent: tuple[str, ...] | None
+    """Those that may differ and are not stored; ``None`` for all that are not listed."""
 
 
-async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool) -> Observation:
+async def observe(
+    sessions: Sessions, binding: StoreBinding, inventory: Inventory, agreed: Agreement | None
+) -> Observation:
     """Look at the live sessions, then at the store; again where another store was bound meanwhile.
+
+    Args:
+        agreed: what need not be compared, if that is known.
 
     Raises:
         SessionQueryError: ``PERSISTENCE_FAILED`` where the store cannot be looked at;
@@ -74,43 +94,47 @@ async def observe(sessions: Sessions, binding: StoreBinding, pool: LogReaderPool
             session_id: LiveSnapshot(session, session.events)
             for session_id, session in sessions.live.items()
         }
-        mounted = binding.mounted
+        epoch = binding.epoch
         try:
-            sweep = await pool.sweep()
+            stock = await inventory.look()
         except StoreError as error:
-            if binding.epoch == mounted.epoch:
+            if binding.epoch == epoch:
                 raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
             continue
-        if binding.epoch == mounted.epoch:
-            return Observation(_marked(live, sweep), sweep, mounted)
+        if binding.epoch == epoch:
+            return _observation(_marked(live, stock.sessions), stock, agreed)
 
 
-def _marked(live: dict[str, LiveSnapshot], sweep: Sweep) -> dict[str, LiveSnapshot]:
-    """The live sessions, those that the store lists marked so."""
+def _observation(
+    live: dict[str, LiveSnapshot], stock: Stock, agreed: Agreement | None
+) -> Observation:
+    concerned: list[str] | None = None
+    if agreed is not None and agreed.epoch == stock.mounted.epoch:
+        concerned = stock.journal.since(agreed.moment)
+    listed: tuple[Snapshot, ...]
+    absent: tuple[str, ...] | None
+    if agreed is None or concerned is None:
+        listed, absent = tuple(stock.sessions.values()), None
+    else:
+        ids = sorted(agreed.live.union(agreed.unsettled, concerned))
+        listed = tuple(stock.sessions[each] for each in ids if each in stock.sessions)
+        absent = tuple(each for each in ids if each not in stock.sessions)
+    return Observation(live, stock.mounted, stock.journal.number, stock.damaged, listed, absent)
+
+
+def _marked(
+    live: dict[str, LiveSnapshot], stored: Mapping[str, Snapshot]
+) -> dict[str, LiveSnapshot]:
+    """The live sessions, those that are stored marked so."""
     marked = dict(live)
-    if not live:
-        return marked
-    for stored in sweep.snapshots:
-        session_id = stored.header.id
-        if session_id not in live:
+    for session_id, snapshot in live.items():
+        found = stored.get(session_id)
+        if found is None:
             continue
-        if live[session_id].source.header.conflicts_with(stored.header):
+        if snapshot.source.header.conflicts_with(found.header):
             raise source_conflict(session_id)
-        marked[session_id] = evolve(live[session_id], persisted=True)
+        marked[session_id] = evolve(snapshot, persisted=True)
     return marked
-
-
-@frozen
-class Agreement:
-    """What a pass found in the store that the index held already, all of it and nothing else.
-
-    While it is found again there is nothing to compare: an unchanged store gives the very snapshots
-    that it gave before, and these are equal at a glance.
-    """
-
-    snapshots: tuple[Snapshot, ...]
-    live: frozenset[str]
-    generation: int
 
 
 @define(eq=False)
@@ -124,11 +148,10 @@ class Reconciliation:
     _observation: Observation
     _showing: trio.Lock
     _progress: Callable[[Progress], None]
-    _agreed: Agreement | None
-    _large: trio.Lock = field(factory=trio.Lock, init=False)
-    """Held while a log is read that may hold large records: their copies add up."""
+    _disagree: Callable[[], None]
+    """Told before the index lacks what its sources have: no view is opened until the pass ends."""
     agreement: Agreement | None = field(default=None, init=False)
-    """What this pass found to agree, for the next one."""
+    """How far this pass came, for the next one."""
     _done: int = field(default=0, init=False)
     _events: int = field(default=0, init=False)
     _batches: int = field(default=0, init=False)
@@ -141,7 +164,7 @@ class Reconciliation:
                 what was found damaged.
         """
         if self._config.on_damaged == "fail":
-            refuse_damage(self._observation.sweep)
+            refuse_damage(self._observation.damaged)
         await self._settle_closed()
         await self._follow_live()
         if self._observation.mounted.store is not None:
@@ -161,6 +184,9 @@ class Reconciliation:
             if now is not None and now.source is entry.source:
                 continue
             await self._catch_up(entry)
+            if not self._index.live.is_stored_whole(entry):
+                # It is gone from the index until the store has been read.
+                self._disagree()
             while await self._lane.call(self._index.settle, entry):
                 pass
 
@@ -189,27 +215,31 @@ class Reconciliation:
     # -- stored sessions ----------------------------------------------------------------------
 
     async def _follow_store(self) -> None:
-        seen = Agreement(
-            self._observation.sweep.snapshots,
-            frozenset(self._observation.live),
+        changed = await self._read_changed()
+        await self._forget_gone()
+        seen, stored = self._observation, self._index.stored
+        unsettled = (found.header.id for found in changed if not stored.is_current(found))
+        self.agreement = Agreement(
             self._index.generation,
+            seen.mounted.epoch,
+            seen.moment,
+            frozenset(seen.live),
+            frozenset(unsettled),
         )
-        if seen == self._agreed or not (await self._read_changed() | await self._forget_gone()):
-            self.agreement = seen
 
-    async def _read_changed(self) -> bool:
-        """Read what changed in the store and write it, both at once; whether anything had."""
+    async def _read_changed(self) -> list[Snapshot]:
+        """Read what changed in the store and write it, both at once; what that was."""
         stored, live = self._index.stored, self._observation.live
         stored.abandon_builds()
         changed = [
             snapshot
-            for snapshot in self._observation.sweep.snapshots
+            for snapshot in self._observation.listed
             if snapshot.header.id not in live
             and not stored.is_current(snapshot)
             and not stored.is_purged(snapshot.header.id)
         ]
         if not changed:
-            return False
+            return changed
         self._progress(Progress(0, len(changed), 0))
         chunks = deque(
             changed[at : at + CHUNK_SESSIONS] for at in range(0, len(changed), CHUNK_SESSIONS)
@@ -223,7 +253,7 @@ class Reconciliation:
             async with receive:
                 async for pieces in receive:
                     await self._write(pieces, len(changed))
-        return True
+        return changed
 
     async def _read_chunks(
         self, chunks: deque[list[Snapshot]], send: trio.MemorySendChannel[list[Piece]]
@@ -231,22 +261,28 @@ class Reconciliation:
         async with send:
             while chunks:
                 chunk = chunks.popleft()
-                known = [
-                    snapshot.header.id
-                    for snapshot in chunk
-                    if snapshot.header.id in self._index.stored.entries
-                ]
-                continuations: dict[str, Continuation] = {}
-                if known:
-                    continuations = await self._lane.call(self._index.continuations, known)
-                pieces = self._pieces(chunk, continuations)
-                large = any((found.size_bytes or 0) >= LARGE_LOG_BYTES for found in chunk)
+                pieces = self._pieces(chunk, await self._continuations(chunk))
                 more = True
                 while more:
-                    async with self._large if large else nullcontext():
-                        batch, more = await self._visit(pieces)
+                    batch, more = await self._visit(pieces)
                     if batch:
                         await send.send(batch)
+
+    async def _continuations(self, chunk: list[Snapshot]) -> dict[str, Continuation]:
+        """Where the logs of a chunk continue that the index knows: from memory, else its file."""
+        stored = self._index.stored
+        found: dict[str, Continuation] = {}
+        cold: list[str] = []
+        for snapshot in chunk:
+            session_id = snapshot.header.id
+            warm = stored.take_continuation(session_id)
+            if warm is not None:
+                found[session_id] = warm
+            elif session_id in stored.entries:
+                cold.append(session_id)
+        if cold:
+            found |= await self._lane.call(self._index.continuations, cold)
+        return found
 
     async def _visit(
         self, pieces: Callable[[SessionStore], Iterator[Piece]]
@@ -259,9 +295,6 @@ class Reconciliation:
     def _pieces(
         self, chunk: list[Snapshot], continuations: dict[str, Continuation]
     ) -> Callable[[SessionStore], Iterator[Piece]]:
-        warm = {
-            session_id: self._index.stored.take_warm(session_id) for session_id in continuations
-        }
         started: list[Iterator[Piece]] = []
 
         def pieces(store: SessionStore) -> Iterator[Piece]:
@@ -273,7 +306,6 @@ class Reconciliation:
                         store,
                         snapshot,
                         continuations.get(snapshot.header.id),
-                        warm.get(snapshot.header.id),
                         self._config.extract,
                     )
                 )
@@ -285,20 +317,20 @@ class Reconciliation:
         await self._lane.call(self._index.write, pieces)
         self._batches += 1
         for piece in pieces:
-            self._done += isinstance(piece, Unreadable) or piece.completes
-            self._events += 0 if isinstance(piece, Unreadable) else piece.events
+            self._done += not isinstance(piece, SessionSlice) or piece.completes
+            self._events += piece.events if isinstance(piece, SessionSlice) else 0
         self._progress(Progress(min(self._done, total), total, self._events))
 
-    async def _forget_gone(self) -> bool:
-        """Remove sessions that the store lists no longer; whether there were any."""
-        listed = {snapshot.header.id for snapshot in self._observation.sweep.snapshots}
-        listed.update(self._observation.live)
-        stored = self._index.stored
-        known = dict.fromkeys([*stored.entries, *stored.unreadable])
-        gone = [session_id for session_id in known if session_id not in listed]
+    async def _forget_gone(self) -> None:
+        """Remove sessions that the store lists no longer."""
+        stored, live, absent = self._index.stored, self._observation.live, self._observation.absent
+        if absent is None:
+            listed = {snapshot.header.id for snapshot in self._observation.listed}
+            known = dict.fromkeys([*stored.entries, *stored.unreadable])
+            absent = tuple(session_id for session_id in known if session_id not in listed)
+        gone = [each for each in absent if each not in live and stored.holds(each)]
         for at in range(0, len(gone), _FORGET_SESSIONS):
             await self._lane.call(self._index.forget, gone[at : at + _FORGET_SESSIONS])
-        return bool(gone)
 
     def _left_out(self) -> tuple[Skipped, ...]:
         """What searches leave out, by path; a live session is never among it."""
@@ -314,7 +346,7 @@ class Reconciliation:
             raise SessionQueryError(unreadable[0].code, unreadable[0].message)
         damaged = [
             skipped_of(damaged)
-            for damaged in self._observation.sweep.damaged
+            for damaged in self._observation.damaged
             if damaged.session_id not in live
         ]
         return tuple(sorted([*damaged, *unreadable], key=lambda skipped: skipped.path))
@@ -328,7 +360,7 @@ def _take(
     documents = chars = 0
     for piece in pieces(store):
         batch.append(piece)
-        if not isinstance(piece, Unreadable):
+        if isinstance(piece, SessionSlice):
             documents += len(piece.documents)
             chars += sum(len(document.text) for document in piece.documents)
         if documents >= SLICE_EVENTS or chars >= BATCH_CHARS:

@@ -37,6 +37,7 @@ from ..storage.contract import (
     StoreError,
     WriteHandle,
 )
+from ..storage.large_records import Turn
 from .binding import StoreBinding
 from .drafts import END_SEED
 from .folded_log import FoldedLog
@@ -241,7 +242,8 @@ class Sessions:
 
     async def _call_store(self, session_id: str, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         try:
-            return await self._runtime.call(fn, *args)
+            turn = Turn()
+            return await self._runtime.call(turn.doing(fn), *args, interrupt=turn.give_up)
         except Exception as error:
             raise _opening_failed(session_id, error) from error
 

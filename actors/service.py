@@ -8,7 +8,7 @@ everything that it started has ended.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -42,8 +42,10 @@ from ..storage.contract import SessionStore, Snapshot
 from . import exact_reads
 from .corpus import Corpus
 from .loaded_log import LoadedLog
+from .log_copy import LogCopy
 from .mailbox import MailboxClosed
 from .observations import Observation
+from .recall import Asked, Recall
 from .registry import Sessions
 from .watch import WatchClosed
 
@@ -63,6 +65,8 @@ class ServiceStatistics:
     """Of the index as of the last pass; 0 without an index."""
     pinned_views: int
     """Snapshots of the index that searches hold."""
+    notified: bool
+    """Whether the store tells what changes, so that it need not be swept."""
     closed: bool
 
 
@@ -251,6 +255,21 @@ class SessionQuery:
         with await self._read(partial(self._corpus.observe, session_id)) as observation:
             yield observation
 
+    @asynccontextmanager
+    async def copy_log(self, session_id: str) -> AsyncIterator[LogCopy]:
+        """The log of one session as the text of a file, for the length of the block.
+
+        A live session is flushed right before; one that is never stored is copied from memory.
+        Nothing is redacted.
+
+        Raises:
+            SessionQueryError: ``SESSION_NOT_FOUND``, ``CORRUPT_SESSION``, ``PERSISTENCE_FAILED``.
+        """
+        _check_id(session_id)
+        copy = await self._read(partial(self._corpus.copy, session_id))
+        with closing(copy):
+            yield copy
+
     async def read_title(self, session_id: str) -> SessionTitle | None:
         """The newest title of one session; errors as in ``read_session``."""
         (result,) = await self.read_titles([session_id])
@@ -324,13 +343,8 @@ class SessionQuery:
                 ``SOURCE_CONFLICT``, ``INDEX_FAILED``; under ``on_damaged="fail"`` also the code of
                 a damage.
         """
-        executor = self._enabled(self._executor)
-        request = session_search(
-            query, session_filters, event_filters, limit, cursor, self._index_config
-        )
-        result = await self._ask(partial(executor.search, request))
-        return SessionSearchPage(
-            result.found.sessions, result.next_cursor, result.skipped, result.searchable
+        return await self._session_page(
+            partial(session_search, query, session_filters, event_filters, limit, cursor)
         )
 
     async def search_events(
@@ -346,9 +360,25 @@ class SessionQuery:
 
         Arguments and errors as in ``search_sessions``, and ``SESSION_NOT_FOUND``.
         """
+        return await self._event_page(
+            partial(event_search, session_id, query, filters, limit, cursor)
+        )
+
+    def recall(self) -> Recall:
+        """This service as the model tools see it: searches leave out what only echoes their use."""
+        largest = self._index_config.max_limit
+        return Recall(self, self._config, largest, self._session_page, self._event_page)
+
+    async def _session_page(self, asked: Asked) -> SessionSearchPage:
         executor = self._enabled(self._executor)
-        request = event_search(session_id, query, filters, limit, cursor, self._index_config)
-        result = await self._ask(partial(executor.search, request))
+        result = await self._ask(partial(executor.search, asked(self._index_config)))
+        return SessionSearchPage(
+            result.found.sessions, result.next_cursor, result.skipped, result.searchable
+        )
+
+    async def _event_page(self, asked: Asked) -> EventSearchPage:
+        executor = self._enabled(self._executor)
+        result = await self._ask(partial(executor.search, asked(self._index_config)))
         assert result.target is not None
         return EventSearchPage(
             result.target,
@@ -480,6 +510,7 @@ class SessionQuery:
             live_sessions=len(self.sessions.live),
             generation=reconciler.generations.value if reconciler is not None else 0,
             pinned_views=executor.pinned if executor is not None else 0,
+            notified=self._corpus.is_told,
             closed=self._closed,
         )
 

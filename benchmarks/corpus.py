@@ -3,7 +3,8 @@
 Word frequencies follow Zipf's law over words, identifiers, paths and numbers; text lengths are
 log-normal (median about 215 code points, at most 22 500); one document in twenty is Chinese. The
 same seed and size give the same bytes. Every session draws from a generator of its own, so its log
-does not depend on which others were made before it.
+does not depend on which others were made before it. Texts are cut from one long run of words, which
+takes a tenth of the time of drawing each word.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Final
@@ -35,6 +37,8 @@ DOCUMENTS_OF_A_TURN: Final = 10
 
 _START: Final = 1_760_000_000_000
 _WORDS: Final = 50_000
+_RUN: Final = 400_000
+"""Words of the run that texts are cut from."""
 _PLAIN_WORDS: Final = 2_000
 _LONG_WORDS: Final = 100
 """The commonest words have eight letters each, so that a benchmark can spell them in many ways."""
@@ -65,14 +69,18 @@ class Corpus:
     sessions: int
     documents: int = 60
     seed: int = 1
-    vocabulary: list[str] = field(init=False)
-    """By falling frequency."""
-    _weights: list[float] = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """By falling frequency."""
         rng = random.Random(f"{self.seed}/vocabulary")
-        self.vocabulary = list(dict.fromkeys(_word(rng, rank) for rank in range(_WORDS)))
-        self._weights = list(accumulate(1 / rank for rank in range(1, len(self.vocabulary) + 1)))
+        return list(dict.fromkeys(_word(rng, rank) for rank in range(_WORDS)))
+
+    @cached_property
+    def _run(self) -> list[str]:
+        weights = list(accumulate(1 / rank for rank in range(1, len(self.vocabulary) + 1)))
+        rng = random.Random(f"{self.seed}/run")
+        return rng.choices(self.vocabulary, cum_weights=weights, k=_RUN)
 
     @property
     def total(self) -> int:
@@ -116,10 +124,28 @@ class Corpus:
             key=lambda word: abs(seen[word] / len(sample) - COMMON_SHARE),
         )
 
-    def write(self, root: Path) -> None:
-        """Write every session below ``root``."""
+    def short_events(self, number: int) -> tuple[Event, ...]:
+        """A log of two documents, for stores whose number of sessions is what matters."""
+        rng = random.Random(f"{self.seed}/short/{number}")
+        log = _Log(_START + number * 60_000)
+        log.add("session/title", {"title": self._text(rng, 40), "messageSeqs": [], "source": USER})
+        for marker in (f" {RARE}" if number < RARE_DOCUMENTS else "", ""):
+            log.add_message(self.document_text(rng) + marker)
+        return tuple(log.events)
+
+    def write(self, root: Path) -> int:
+        """Write every session below ``root``; how many events they have."""
+        events = 0
         for number in range(self.sessions):
-            write_log(root, self.header(number), self.events(number))
+            log = self.events(number)
+            write_log(root, self.header(number), log)
+            events += len(log)
+        return events
+
+    def write_short(self, root: Path) -> None:
+        """Write every session below ``root``, with two documents each."""
+        for number in range(self.sessions):
+            write_log(root, self.header(number), self.short_events(number))
 
     def document_text(self, rng: random.Random) -> str:
         """The text of one document."""
@@ -129,10 +155,9 @@ class Corpus:
         wanted = min(max(int(chars), 1), _MAX_CHARS)
         if rng.random() < 0.05:
             return "".join(rng.choices(_CHINESE, k=wanted // 12 + 1))[:wanted]
-        words = rng.choices(
-            self.vocabulary, cum_weights=self._weights, k=wanted // _CHARS_A_WORD + 1
-        )
-        return " ".join(words)
+        words = wanted // _CHARS_A_WORD + 1
+        start = rng.randrange(_RUN - words)
+        return " ".join(self._run[start : start + words])
 
 
 def long_log(corpus: Corpus, events: int) -> tuple[Event, ...]:
@@ -182,12 +207,15 @@ class _Log:
         op: SurfaceOp | None = "append" if on_surface else None
         self.events.append(Event(kind, seq, self._time + seq, encode(data), op))
 
+    def add_message(self, text: str) -> None:
+        seq = len(self.events)
+        message = user_message(seq, text)
+        self.events.append(Event(message.type, seq, self._time + seq, message.raw, "append"))
+
     def add_turn(self, turn: int, texts: Iterator[str]) -> None:
         """A turn of three steps, ten of its eighteen events with text."""
         self.add("turn/start", {"turn": turn})
-        seq = len(self.events)
-        message = user_message(seq, next(texts))
-        self.events.append(Event(message.type, seq, self._time + seq, message.raw, "append"))
+        self.add_message(next(texts))
         for step in (1, 2, 3):
             self._add_step(turn, step, texts)
         self.add("turn/end", {"turn": turn, "reason": {"kind": "completed"}})

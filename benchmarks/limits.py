@@ -1,11 +1,10 @@
-"""Bare limits: the same work with nothing around it, and the plain way of following a live session.
+"""Bare limits: the same work with nothing around it.
 
 Each uses the tables, files or bytes that the library uses, through the shortest way there is.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +14,12 @@ from typing import Final, TypeVar
 
 import apsw
 import msgspec
+from attrs import frozen
 from corpus import Corpus
 from measure import MS
 
-from session_query.history.documents import Document, search_documents
+from session_query.history.documents import Document
 from session_query.messages.config import IndexConfig, Tokenizer
-from session_query.messages.event import Event
 from session_query.storage.document_rows import SURFACE_CODES
 from session_query.storage.index_file import open_index_file
 from session_query.storage.tokens import indexed_form
@@ -33,7 +32,6 @@ _BATCH: Final = 20_000
 _DOC: Final = "INSERT INTO doc VALUES (?,?,?,?,?,?,?,?)"
 _BODY: Final = "INSERT INTO body VALUES (?,?)"
 _FTS: Final = "INSERT INTO fts(rowid, text) VALUES (?,?)"
-_UNFTS: Final = "INSERT INTO fts(fts, rowid, text) VALUES ('delete', ?, ?)"
 
 
 class Rows:
@@ -56,22 +54,32 @@ class Rows:
         db.executemany(_FTS, self.forms)
 
 
-def raw_insert(corpus: Corpus, path: Path) -> float:
-    """Documents a second that go into the tables when nothing but inserting is timed."""
+@frozen
+class Inserted:
+    """What inserting all documents of a corpus, and nothing else, took and left."""
+
+    seconds: float
+    file_bytes: int
+    text_bytes: int
+
+
+def raw_insert(corpus: Corpus, path: Path) -> Inserted:
+    """Insert the documents, prepared beforehand, and time that alone."""
     index = open_index_file(IndexConfig(path=str(path)))
-    db, spent, row = index.connection, 0.0, 1
+    db, spent, row, text = index.connection, 0.0, 1, 0
     documents = (
         (number, one) for number in range(corpus.sessions) for one in corpus.documents_of(number)
     )
     while batch := list(islice(documents, _BATCH)):
         rows = Rows(batch, row)
         row += len(batch)
+        text += sum(len(one.text.encode()) for _, one in batch)
         start = time.perf_counter()
         with db:
             rows.insert(db)
         spent += time.perf_counter() - start
     index.close()
-    return (row - 1) / spent
+    return Inserted(spent, path.stat().st_size, text)
 
 
 def bare_sweep(root: Path) -> int:
@@ -122,32 +130,7 @@ def hydrate(db: apsw.Connection, ids: Sequence[int]) -> None:
         ).fetchone()
 
 
-class Rewriting:
-    """The plain way to follow a live session: when it grew, hash it and rewrite all of its rows."""
-
-    def __init__(self, path: Path, events: Sequence[Event]) -> None:
-        self._index = open_index_file(IndexConfig(path=str(path)))
-        self.events = list(events)
-        self._rows = self._read()
-        self._rows.insert(self._index.connection)
-
-    def search_after(self, event: Event, word: str) -> int:
-        """Add an event, write the session anew and count a word."""
-        db = self._index.connection
-        self.events.append(event)
-        digest = hashlib.sha256()
-        for one in self.events:
-            digest.update(one.raw)
-        with db:
-            db.executemany(_UNFTS, self._rows.forms)
-            db.execute("DELETE FROM doc; DELETE FROM body")
-            self._rows = self._read()
-            self._rows.insert(db)
-        return count_matches(db, word)
-
-    def close(self) -> None:
-        """Close the index file."""
-        self._index.close()
-
-    def _read(self) -> Rows:
-        return Rows((1, one) for one in search_documents(self.events, 2))
+def titles(db: apsw.Connection, session_ids: Sequence[str]) -> None:
+    """Read the title of each session by id."""
+    for session_id in session_ids:
+        db.execute("SELECT title FROM session WHERE id = ?", (session_id.encode(),)).fetchone()

@@ -19,6 +19,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MS: Final = 1000.0
+_LONG_MS: Final = 3_000.0
+"""After as much time nothing is measured again."""
 _BUFFER: Final = bytes(8 * 1024 * 1024)
 
 
@@ -30,6 +32,8 @@ class Row:
     ours: float
     limit: float | None
     """The bare limit in the same unit, where there is one."""
+    plain: float | None
+    """The plain way to the same answer, in the same unit, where there is one."""
     unit: str
     ratio: float | None
     """``ours / limit``."""
@@ -38,6 +42,10 @@ class Row:
     ok: bool | None
     """Whether the budget is met, where there is one."""
     note: str = ""
+    family: str = ""
+    """The curve that this row is a point of, for the plot."""
+    size: int | None = None
+    """Where on the curve."""
 
 
 def row(
@@ -45,14 +53,17 @@ def row(
     unit: str,
     ours: float,
     limit: float | None = None,
+    plain: float | None = None,
     *,
     budget: str = "",
     ok: bool | None = None,
     note: str = "",
+    family: str = "",
+    size: int | None = None,
 ) -> Row:
     """A row with its ratio."""
     ratio = None if not limit else ours / limit
-    return Row(name, ours, limit, unit, ratio, budget, ok, note)
+    return Row(name, ours, limit, plain, unit, ratio, budget, ok, note, family, size)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -80,6 +91,14 @@ async def paired(
     for _ in range(rounds):
         pairs.append((await timed_async(ours), timed(limit)))
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def a_few(work: Callable[[], object]) -> float:
+    """Median in ms of up to three calls of a work that may take long."""
+    spent: list[float] = []
+    while len(spent) < 3 and sum(spent) < _LONG_MS:
+        spent.append(timed(work))
+    return median(spent)
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -137,7 +156,7 @@ def as_json(line: Row) -> str:
     return json.dumps(asdict(line), ensure_ascii=False)
 
 
-HEADINGS: Final = ("row", "ours", "limit", "unit", "ratio", "budget", "ok", "")
+HEADINGS: Final = ("row", "ours", "limit", "plain", "unit", "ratio", "budget", "ok", "")
 
 
 def as_table(rows: Sequence[Row]) -> str:
@@ -152,21 +171,22 @@ def as_table(rows: Sequence[Row]) -> str:
 
 def _cells(line: Row) -> tuple[str, ...]:
     verdict = {True: "yes", False: "NO", None: "-"}[line.ok]
-    limit = "-" if line.limit is None else _figure(line.limit)
-    ratio = "-" if line.ratio is None else _figure(line.ratio)
     return (
         line.name,
         _figure(line.ours),
-        limit,
+        _figure(line.limit),
+        _figure(line.plain),
         line.unit,
-        ratio,
+        _figure(line.ratio),
         line.budget or "-",
         verdict,
         line.note,
     )
 
 
-def _figure(value: float) -> str:
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -22,7 +22,7 @@ def checked_closers(events: Iterable[Event], version: int) -> tuple[Event, ...]:
     """
     state, last = OpenTurn(), None
     for last in events:
-        data = payload(last)
+        data = payload(last, 0)
         check_event(last, data, version)
         state = state.after(last, data)
     return () if last is None else closers(state, last.seq + 1, last.time)

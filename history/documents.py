@@ -12,6 +12,7 @@ from ..messages.json import Json
 from ..messages.records import Surface
 from .extraction import extract_text
 from .fold import SurfaceFold
+from .long_payload import MAX_INDEXED_CHARS
 from .own_calls import OwnCalls
 from .payload import payload
 
@@ -25,7 +26,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     """ms since the epoch."""
     surface: Surface
     text: str
-    """Never empty."""
+    """Never empty, at most ``MAX_INDEXED_CHARS`` code points."""
     own: bool = False
     """Whether it only echoes the use of this library's own tools."""
 
@@ -41,7 +42,7 @@ def document_of(
 
     ``data`` is the decoded payload, ``own_calls`` the state before the event.
     """
-    text = extract_text(event.type, data, extract)
+    text = extract_text(event.type, data, extract)[:MAX_INDEXED_CHARS]
     if not text:
         return None
     own = own_calls.owns(event.type, data)
@@ -60,7 +61,7 @@ def search_documents(
     fold, own_calls = SurfaceFold(version), OwnCalls()
     documents: dict[int, Document] = {}
     for event in events:
-        data = payload(event)
+        data = payload(event, MAX_INDEXED_CHARS)
         plan = fold.plan(event, data)
         fold.apply(plan)
         for seq in plan.shadowed:

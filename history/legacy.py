@@ -21,6 +21,8 @@ import msgspec
 from ..messages.errors import ReplayError, UnsupportedFormat
 from ..messages.event import Event, Replace, SurfaceOp
 from ..messages.json import Json, decode, encode, is_safe_integer, member
+from .long_payload import LONG_BYTES, affordable
+from .payload import payload
 
 RETIRED_TYPES: Final = frozenset({"request/header-delta", "mode/set"})
 """Types that no reader of today understands, not even where they are marked ignorable."""
@@ -54,7 +56,7 @@ def modernise(
 
     Raises:
         ReplayError: a ``turn/start`` or ``turn/end`` of no known shape.
-        UnsupportedFormat: a retired type.
+        UnsupportedFormat: a retired type, or a payload that had to be decoded and is too large.
         InvalidJson: the payload had to be decoded and is not JSON.
     """
     if event_type in RETIRED_TYPES:
@@ -62,10 +64,11 @@ def modernise(
     if event_type in _RENAMED:
         return _RENAMED[event_type], raw
     if event_type == "steering/message":
-        return "user/message", encode(_steering(decode(raw), _legacy_id(session_id, seq), seq))
+        data = _decoded(raw, seq)
+        return "user/message", encode(_steering(data, _legacy_id(session_id, seq), seq))
     if _looks_modern(event_type, raw):
         return event_type, raw
-    data = decode(raw)
+    data = _decoded(raw, seq)
     if event_type == "tool/result" and isinstance(op, Replace):
         identity = message_id_at(op.start) or _legacy_id(session_id, seq)
     else:
@@ -76,11 +79,17 @@ def modernise(
 
 def message_id(event: Event) -> str | None:
     """The id of the message an event carries, or ``None``."""
-    data = event.data
+    data = payload(event, 0)
     found = member(data, "id" if event.type == "user/message" else "message")
     if event.type != "user/message":
         found = member(found, "id")
     return found if isinstance(found, str) else None
+
+
+def _decoded(raw: bytes, seq: int) -> Json:
+    if len(raw) > LONG_BYTES and not affordable(raw):
+        raise UnsupportedFormat(f"event {seq}: {len(raw)} bytes of an older shape are too large")
+    return decode(raw)
 
 
 def _legacy_id(session_id: str, seq: int) -> str:

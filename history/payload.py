@@ -1,4 +1,4 @@
-"""Decoding a payload once, with a bound on its nesting."""
+"""Decoding a payload once, with a bound on its nesting and on what a long one may take."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ from typing import Final
 from ..messages.errors import InvalidJson, UnsupportedFormat
 from ..messages.event import Event
 from ..messages.json import MAX_DEPTH, Json, decode
+from .long_payload import LONG_BYTES, needed
 
 _strings: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _brackets: Final = re.compile(rb"[\[\]{}]")
 
 
-def payload(event: Event) -> Json:
-    """The payload of ``event``, decoded afresh.
+def payload(event: Event, text_chars: int | None = None) -> Json:
+    """The payload of ``event``, decoded afresh; of a long one only what a fold reads.
+
+    ``text_chars`` is how many code points of text are wanted, all of them by default; shorter
+    payloads are whole all the same.
 
     Raises:
         InvalidJson: it is not JSON.
-        UnsupportedFormat: it is nested more than ``MAX_DEPTH`` levels deep.
+        UnsupportedFormat: it is nested more than ``MAX_DEPTH`` levels deep, or is long and takes
+            too much memory in what has to be read.
     """
     raw = event.raw
+    if len(raw) > LONG_BYTES:
+        try:
+            return needed(event.type, raw, text_chars)
+        except (InvalidJson, UnsupportedFormat) as error:
+            raise type(error)(
+                f"event {event.seq} ({len(raw)} bytes): its payload is {error}"
+            ) from error
     if len(raw) > 2 * MAX_DEPTH and nesting(raw) > MAX_DEPTH:
         raise UnsupportedFormat(
             f"event {event.seq}: its payload is nested more than {MAX_DEPTH} levels deep"

@@ -20,6 +20,7 @@ from ..messages.json import Json, decode, encode
 from ..messages.records import SessionTitle, Surface
 from .documents import Document, document_of
 from .fold import Plan, SurfaceFold, SurfaceState
+from .long_payload import MAX_INDEXED_CHARS
 from .own_calls import OwnCalls
 from .payload import payload
 from .replay import check_event
@@ -117,7 +118,7 @@ class SessionProjection:
         header, surface, before = self.header, self.surface, self._progress
         if event.seq != surface.next_seq:
             raise ReplayError(f"event {event.seq} stands where seq {surface.next_seq} is due")
-        data = payload(event)
+        data = payload(event, MAX_INDEXED_CHARS)
         self._check(event, data, header.version)
         marker = event.seq if is_seed_marker(header, event, data) else before.marker
         plan = surface.plan(event, data)

@@ -43,7 +43,7 @@ def validate_log(header: SessionHeader, events: Iterable[Event]) -> int:
     for event in events:
         if event.seq != fold.next_seq:
             raise ReplayError(f"event {event.seq} stands where seq {fold.next_seq} is due")
-        data = payload(event)
+        data = payload(event, 0)
         check_restored(event, data, header.version)
         if is_seed_marker(header, event, data):
             marker = event.seq

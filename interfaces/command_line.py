@@ -67,7 +67,15 @@ def _run(arguments: Sequence[str] | None) -> None:
     try:
         from cyclopts import CycloptsError
 
-        from .index_commands import app
+        from . import (  # noqa: F401
+            completion_command,
+            config_command,
+            export_command,
+            index_commands,
+            mcp_command,
+            stores_command,
+        )
+        from .commands import app
     except ModuleNotFoundError as error:
         if error.name not in ("cyclopts", "rich"):
             raise
@@ -81,8 +89,10 @@ def _run(arguments: Sequence[str] | None) -> None:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        leaves = [_innermost(part) for part in error.exceptions]
+        interrupts = (leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt))
+        return next(interrupts, leaves[0])
     return error
 
 

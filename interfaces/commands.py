@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
-from functools import partial
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
+from attrs import evolve
 from cyclopts import App, Parameter
 
 from ..actors.composition import open_session_query
 from ..actors.service import SessionQuery
 from ..history.whitespace import trim
-from ..messages.config import MEMORY, IndexConfig, Tokenizer
+from ..messages.config import MEMORY, IndexConfig, QueryConfig, Tokenizer
 from ..messages.filters import (
     Cwd,
     EventFilter,
@@ -25,12 +26,14 @@ from ..messages.filters import (
     TypeIn,
 )
 from ..messages.records import EventSearchPage, SessionSearchPage, SessionTitle, Surface
-from ..storage.jsonl import JsonlStore
+from ..storage.contract import SessionStore
 from . import json_lines, pages, progress
 from .errors import WrongUse
 from .instants import parse_instant
 from .paging import PAGE, gather
-from .places import STORE_VARIABLE, checked_store, index_file
+from .places import STORE_VARIABLE, index_file
+from .sources import Sessions, sessions_in
+from .stopping import ending_when_told
 from .watching import changes
 
 app = App(
@@ -45,9 +48,26 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+ONE_SHOT: Final = QueryConfig(notify=False)
+"""For commands that look at the store once."""
+
 StoreOption: TypeAlias = Annotated[
     str | None,
-    Parameter(env_var=STORE_VARIABLE, help="The folder that holds the sessions.", name="--store"),
+    Parameter(
+        env_var=STORE_VARIABLE,
+        help="The folder that holds the sessions; without it, the logs of this user's agents.",
+        name="--store",
+    ),
+]
+AgentOption: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        negative=(),
+        help="Only sessions of this agent, as the command stores names it; may be repeated.",
+    ),
+]
+HereOption: TypeAlias = Annotated[
+    bool, Parameter(negative=(), help="Only sessions of the current folder.")
 ]
 JsonOption: TypeAlias = Annotated[
     bool,
@@ -62,8 +82,10 @@ async def search(
     *,
     store: StoreOption = None,
     index: str | None = None,
+    agent: AgentOption = None,
     session: str | None = None,
     cwd: str | None = None,
+    here: HereOption = False,
     type: Annotated[list[str] | None, Parameter(negative=())] = None,
     surface: Annotated[list[Surface] | None, Parameter(negative=())] = None,
     since: str | None = None,
@@ -101,35 +123,49 @@ async def search(
         raise WrongUse("the query is blank; say at least one word")
     if limit < 1:
         raise WrongUse(f"--limit must be a whole number from 1, got {limit}")
-    if session is not None and cwd is not None:
-        raise WrongUse("--cwd chooses among sessions; leave it out beside --session")
+    if session is not None and (cwd is not None or here or agent):
+        raise WrongUse("--cwd, --here and --agent choose among sessions; not beside --session")
     filters = _event_filters(type or [], surface or [], since, until)
-    root = checked_store(store)
-    path = index_file(index, root, tokenizer)
+    folders = _folders(cwd, here)
+    sessions = sessions_in(store, agent)
+    path = index_file(index, sessions.roots, tokenizer)
     config = IndexConfig(path=path, tokenizer=tokenizer, shared=path != MEMORY)
-    bar_wanted = progress.is_wanted(path)
-    async with open_session_query(store=JsonlStore(root), index=config) as service:
-        if bar_wanted:
-            with progress.bar() as move:
-                await service.refresh(progress=move)
+    async with asking(sessions.store, config) as service:
+        await progress.bring_up_to_date(service)
         if session is None:
-            await _show_sessions(service, query, cwd, filters, limit, json)
+            await _show_sessions(service, query, folders, filters, sessions, limit, json)
         else:
             await _show_events(service, query, session, filters, limit, json)
 
 
 @app.command(name="list")
-async def list_sessions(*, store: StoreOption = None, json: JsonOption = False) -> None:
-    """List every session, newest first."""
-    async with _reading(store) as service:
-        listing = await service.list_sessions()
+async def list_sessions(
+    *,
+    store: StoreOption = None,
+    agent: AgentOption = None,
+    cwd: str | None = None,
+    here: HereOption = False,
+    json: JsonOption = False,
+) -> None:
+    """List every session, newest first.
+
+    Parameters
+    ----------
+    cwd
+        Only sessions of this working directory, as it is stored.
+    """
+    folders = _folders(cwd, here)
+    sessions = sessions_in(store, agent)
+    async with reading(sessions.store) as service:
+        listing = await service.filter_sessions(folders)
         pages.tell_skipped(listing.skipped)
+        records = [found for found in listing.sessions if sessions.is_wanted(found.header.id)]
         if json:
-            json_lines.write_records(listing.sessions)
+            json_lines.write_records(records)
             return
         screen = pages.Screen(sys.stdout)
-        for start in range(0, len(listing.sessions), PAGE):
-            batch = listing.sessions[start : start + PAGE]
+        for start in range(0, len(records), PAGE):
+            batch = records[start : start + PAGE]
             titles = await _titles(service, [record.header.id for record in batch])
             pages.show_sessions(screen, batch, titles)
 
@@ -143,7 +179,7 @@ async def events(session: str, /, *, store: StoreOption = None, json: JsonOption
     session
         The id of a session.
     """
-    async with _reading(store) as service:
+    async with reading(sessions_in(store).store) as service:
         records = await service.list_events(session)
     if json:
         json_lines.write_records(records)
@@ -194,7 +230,7 @@ async def filter_events(
         *_event_filters(type or [], surface or [], since, until),
         SeqRange(from_seq, to_seq),
     ]
-    async with _reading(store) as service:
+    async with reading(sessions_in(store).store) as service:
         found = await service.filter_events(session, filters)
     if json:
         json_lines.write_records(found)
@@ -217,9 +253,10 @@ async def trace(
     seq
         The number of an event, as search and events show it.
     """
-    async with _reading(store) as service:
+    sessions = sessions_in(store)
+    async with reading(sessions.store) as service:
         if seq is None:
-            await _show_lineage(service, session, json)
+            await _show_lineage(service, session, sessions, json)
             return
         found = await service.trace_event(session, seq)
     if json:
@@ -250,12 +287,12 @@ async def watch(
     """
     if not 0 < every < 2**31:
         raise WrongUse(f"--every must be a number of seconds above 0, got {every}")
-    root = checked_store(store)
-    path = index_file(index, root, tokenizer)
+    sessions = sessions_in(store)
+    path = index_file(index, sessions.roots, tokenizer)
     config = IndexConfig(path=path, tokenizer=tokenizer, shared=path != MEMORY)
     screen = pages.Screen(sys.stdout)
-    async with open_session_query(store=JsonlStore(root), index=config) as service:
-        async for change in changes(service, every, partial(checked_store, root)):
+    async with asking(sessions.store, config, QueryConfig()) as service:
+        async for change in changes(service, every, sessions.check):
             if json:
                 json_lines.write_records([change])
             else:
@@ -287,17 +324,43 @@ async def read(
     after
         How many events to show after it.
     """
-    async with _reading(store) as service:
+    sessions = sessions_in(store)
+    async with reading(sessions.store) as service:
         window = await service.read_event(session, seq, before=before, after=after)
     if json:
         json_lines.write_window(window)
-    else:
-        pages.show_window(pages.Screen(sys.stdout), window)
+        return
+    screen = pages.Screen(sys.stdout)
+    pages.show_window(screen, window)
+    pages.show_resuming(screen, sessions.resume_command(window.header))
 
 
-def _reading(store: str | None) -> AbstractAsyncContextManager[SessionQuery]:
-    index = IndexConfig(path=MEMORY, open_at="never")
-    return open_session_query(store=JsonlStore(checked_store(store)), index=index)
+def reading(store: SessionStore) -> AbstractAsyncContextManager[SessionQuery]:
+    """A service for exact reads alone: it has no index."""
+    return asking(store, IndexConfig(path=MEMORY, open_at="never"))
+
+
+@asynccontextmanager
+async def asking(
+    store: SessionStore, index: IndexConfig, config: QueryConfig = ONE_SHOT
+) -> AsyncIterator[SessionQuery]:
+    """A service for the length of one command, which may be interrupted."""
+    async with (
+        ending_when_told(),
+        open_session_query(store=store, index=index, config=config) as service,
+    ):
+        yield service
+
+
+def _folders(cwd: str | None, here: bool) -> list[Cwd]:
+    if not here:
+        return [] if cwd is None else [Cwd([cwd])]
+    if cwd is not None:
+        raise WrongUse("--here is --cwd for the current folder; give one of them")
+    folder, named = os.getcwd(), os.environ.get("PWD", "")
+    # A shell that went through a link names the folder otherwise, and so do the logs.
+    same = named != folder and os.path.isabs(named) and os.path.realpath(named) == folder
+    return [Cwd([folder, named] if same else [folder])]
 
 
 def _event_filters(
@@ -320,26 +383,26 @@ def _event_filters(
 async def _show_sessions(
     service: SessionQuery,
     query: str,
-    cwd: str | None,
+    folders: list[Cwd],
     filters: list[EventFilter],
+    sessions: Sessions,
     limit: int,
     json: bool,
 ) -> None:
-    workspaces = [] if cwd is None else [Cwd([cwd])]
-
     async def fetch(size: int, cursor: str | None) -> SessionSearchPage:
-        return await service.search_sessions(
-            query, session_filters=workspaces, event_filters=filters, limit=size, cursor=cursor
+        page = await service.search_sessions(
+            query, session_filters=folders, event_filters=filters, limit=size, cursor=cursor
         )
+        return evolve(page, items=tuple(h for h in page.items if sessions.is_wanted(h.header.id)))
 
     found = await gather(fetch, limit)
-    pages.tell_outcome(found[-1])
+    pages.tell_outcome(found)
     hits = [hit for page in found for hit in page.items][:limit]
     if json:
         json_lines.write_records(hits)
     else:
         titles = await _titles(service, [hit.header.id for hit in hits])
-        pages.show_session_hits(pages.Screen(sys.stdout), hits, titles)
+        pages.show_session_hits(pages.Screen(sys.stdout), hits, titles, sessions.title_of)
 
 
 async def _show_events(
@@ -356,7 +419,7 @@ async def _show_events(
         )
 
     found = await gather(fetch, limit)
-    pages.tell_outcome(found[-1])
+    pages.tell_outcome(found)
     hits = [hit for page in found for hit in page.items][:limit]
     if json:
         json_lines.write_records(hits)
@@ -365,7 +428,9 @@ async def _show_events(
         pages.show_event_hits(pages.Screen(sys.stdout), found[-1].session, hits, titles)
 
 
-async def _show_lineage(service: SessionQuery, session: str, json: bool) -> None:
+async def _show_lineage(
+    service: SessionQuery, session: str, sessions: Sessions, json: bool
+) -> None:
     found = await service.trace_session(session)
     pages.tell_skipped(found.skipped)
     if json:
@@ -376,6 +441,7 @@ async def _show_lineage(service: SessionQuery, session: str, json: bool) -> None
     while batch := list(islice(lines, PAGE)):
         titles = await _titles(service, [record.header.id for _depth, record in batch])
         pages.show_lineage(screen, found, batch, titles)
+    pages.show_resuming(screen, sessions.resume_command(found.target.header))
 
 
 async def _titles(service: SessionQuery, ids: Iterable[str]) -> dict[str, SessionTitle]:

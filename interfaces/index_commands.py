@@ -7,15 +7,14 @@ from contextlib import AbstractAsyncContextManager
 
 from cyclopts import App
 
-from ..actors.composition import open_session_query
 from ..actors.service import SessionQuery
 from ..messages.config import MEMORY, IndexConfig, Tokenizer
-from ..storage.jsonl import JsonlStore
 from . import json_lines, pages, progress
-from .commands import JsonOption, StoreOption
+from .commands import JsonOption, StoreOption, asking
 from .commands import app as app
 from .errors import Unusable, WrongUse
-from .places import checked_store, index_file
+from .places import index_file
+from .sources import sessions_in
 
 index_app = App(name="index", help="Look after the search index of a store.")
 app.command(index_app)
@@ -100,9 +99,9 @@ async def purge(
 def _indexing(
     store: str | None, index: str | None, tokenizer: Tokenizer
 ) -> AbstractAsyncContextManager[SessionQuery]:
-    root = checked_store(store)
-    path = index_file(index, root, tokenizer)
+    sessions = sessions_in(store)
+    path = index_file(index, sessions.roots, tokenizer)
     if path == MEMORY:
         raise WrongUse("an index in memory ends with the command; name a file")
     config = IndexConfig(path=path, tokenizer=tokenizer, shared=True)
-    return open_session_query(store=JsonlStore(root), index=config)
+    return asking(sessions.store, config)

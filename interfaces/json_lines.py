@@ -18,6 +18,7 @@ from ..messages.records import (
     SessionRecord,
     SessionSearchHit,
 )
+from .sources import AgentLogs
 from .watching import Change
 
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
@@ -25,7 +26,13 @@ _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 def write_records(
     records: Iterable[
-        SessionRecord | EventRecord | SessionSearchHit | EventTrace | Change | IndexStatus
+        SessionRecord
+        | EventRecord
+        | SessionSearchHit
+        | EventTrace
+        | Change
+        | IndexStatus
+        | AgentLogs
     ],
 ) -> None:
     """Write each record as one object of its fields."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from rich.console import Console
@@ -30,6 +30,7 @@ from ..messages.records import (
     Surface,
 )
 from .instants import show_instant
+from .sources import AgentLogs
 from .visible import block, one_line
 from .watching import Change
 
@@ -65,12 +66,17 @@ def show_sessions(
 
 
 def show_session_hits(
-    screen: Screen, hits: Iterable[SessionSearchHit], titles: Mapping[str, SessionTitle]
+    screen: Screen,
+    hits: Iterable[SessionSearchHit],
+    titles: Mapping[str, SessionTitle],
+    agent_of: Callable[[str], str | None],
 ) -> None:
     """Three lines a session: its title, where its strongest match stands, and the match."""
     for hit in hits:
-        match = hit.best_match
+        match, agent = hit.best_match, agent_of(hit.header.id)
         place = Text(f"{show_instant(match.time)}  {_workspace(hit.header)}  ", style="dim")
+        if agent is not None:
+            place.append(f"{agent}  ")
         place.append(one_line(match.session_id), style="not dim cyan").append(f" {_event(match)}")
         screen.show([_title(hit.header, titles), place, _snippet(match), Text()])
 
@@ -162,6 +168,12 @@ def show_trace(screen: Screen, trace: EventTrace) -> None:
     )
 
 
+def show_resuming(screen: Screen, command: str | None) -> None:
+    """The shell command that goes on with a session in its own agent, if there is one."""
+    if command is not None:
+        screen.show([Text("to go on with it:", style="dim").append(f" {one_line(command)}")])
+
+
 def show_change(screen: Screen, change: Change) -> None:
     """One line: the generation, and the sessions that changed."""
     names = "".join(f"  {one_line(session_id)}" for session_id in change.sessions)
@@ -183,9 +195,28 @@ def show_index(screen: Screen, status: IndexStatus) -> None:
     screen.show(Text(line) for line in lines)
 
 
+def show_agent_logs(screen: Screen, found: Sequence[AgentLogs]) -> None:
+    """One line an agent: its name, how many sessions, how fresh, and where."""
+    width = max((len(logs.agent) for logs in found), default=0)
+    for logs in found:
+        line = Text(logs.agent.ljust(width), style="cyan")
+        line.append(f"  {logs.sessions:>7,} sessions", style="not cyan")
+        newest = "" if logs.newest is None else f"newest {show_instant(logs.newest)}"
+        line.append(f"  {newest:<27}  {one_line(logs.root)}", style="not cyan")
+        if logs.skipped:
+            line.append(f"  {logs.skipped:,} cannot be read", style="not cyan")
+        screen.show([line])
+
+
 def show_purged(screen: Screen, session_id: str) -> None:
     """That a session was removed from the index."""
     screen.show([Text(f"purged {one_line(session_id)}; a rebuild lets it in again")])
+
+
+def show_exported(screen: Screen, path: str, sessions: int) -> None:
+    """That an archive was written."""
+    logs = "1 log" if sessions == 1 else f"{sessions} logs"
+    screen.show([Text(f"wrote {logs} to {one_line(path)}")])
 
 
 def tell(message: str) -> None:
@@ -199,12 +230,12 @@ def tell_skipped(skipped: Iterable[Skipped]) -> None:
         tell(f"left out: {item.session_id or item.path}: {item.message}")
 
 
-def tell_outcome(last: SessionSearchPage | EventSearchPage) -> None:
-    """Say what a search left out, and that it found nothing, from the last of its pages."""
-    tell_skipped(last.skipped)
-    if not last.searchable:
+def tell_outcome(found: Sequence[SessionSearchPage] | Sequence[EventSearchPage]) -> None:
+    """Say what a search left out, and that it found nothing, from its pages."""
+    tell_skipped(found[-1].skipped)
+    if not found[-1].searchable:
         tell("nothing searchable in this query")
-    elif not last.items:
+    elif not any(page.items for page in found):
         tell("nothing found; the words are looked for side by side, each as a whole")
 
 

@@ -24,7 +24,7 @@ Fetch = Callable[[int, str | None], Awaitable[PageT]]
 
 
 async def gather(fetch: Fetch[PageT], limit: int) -> list[PageT]:
-    """As many pages as hold ``limit`` hits, or all; at least one. The last may hold more.
+    """As many pages as hold ``limit`` hits, or all; at least one. Together they may hold more.
 
     Where the index changes between two pages, all are fetched once more from the start.
     """
@@ -39,6 +39,6 @@ async def gather(fetch: Fetch[PageT], limit: int) -> list[PageT]:
 async def _gather_once(fetch: Fetch[PageT], limit: int) -> list[PageT]:
     size = min(limit, PAGE)
     pages = [await fetch(size, None)]
-    while pages[-1].next_cursor is not None and len(pages) * size < limit:
+    while pages[-1].next_cursor is not None and sum(len(page.items) for page in pages) < limit:
         pages.append(await fetch(size, pages[-1].next_cursor))
     return pages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,18 +15,16 @@ STORE_VARIABLE: Final = "SESSION_QUERY_STORE"
 """The environment variable that names the store where ``--store`` does not."""
 
 _DIGITS: Final = 16
-"""Hexadecimal digits of a store's path that name its index."""
+"""Hexadecimal digits, made of the paths of stores, that name their index."""
 
 
-def checked_store(given: str | None) -> str:
+def checked_store(given: str) -> str:
     """The directory of the store.
 
     Raises:
-        WrongUse: none was named.
+        WrongUse: it is no name.
         Unusable: it is absent, no directory, or cannot be looked at.
     """
-    if given is None:
-        raise WrongUse(f"which store? Say --store DIR or set {STORE_VARIABLE}")
     if not given.strip() or "\0" in given:
         raise WrongUse(f"the store {given!r} names no folder; say --store DIR")
     try:
@@ -43,8 +42,8 @@ def checked_store(given: str | None) -> str:
         raise Unusable(f"the store {given!r} cannot be read: {error.strerror}") from error
 
 
-def index_file(given: str | None, store: str, tokenizer: Tokenizer) -> str:
-    """The index file: the named one, or this store's own in the user's cache directory.
+def index_file(given: str | None, roots: Sequence[str], tokenizer: Tokenizer) -> str:
+    """The index file: the named one, or that of these stores in the user's cache directory.
 
     Raises:
         WrongUse: an empty name was given.
@@ -55,12 +54,36 @@ def index_file(given: str | None, store: str, tokenizer: Tokenizer) -> str:
             raise WrongUse(f"--index {given!r} names no file")
         if given == MEMORY:
             return given
-        inside = os.path.commonpath([os.path.realpath(given), os.path.realpath(store)])
-        if inside == os.path.realpath(store):
+        if _is_inside(given, roots):
             raise WrongUse(f"--index {given!r} lies inside the store, which is never written to")
         return given
-    name = hashlib.sha256(os.fsencode(os.path.realpath(store))).hexdigest()[:_DIGITS]
+    names = b"\0".join(os.fsencode(os.path.realpath(root)) for root in roots)
+    name = hashlib.sha256(names).hexdigest()[:_DIGITS]
     return str(_cache_directory() / f"{name}-{tokenizer}.db")
+
+
+def output_file(given: str, roots: Sequence[str]) -> str:
+    """The file that an archive is written to.
+
+    Raises:
+        WrongUse: no file is named, or one inside the store.
+        Unusable: what is named is a folder or a device, or would be in no folder.
+    """
+    if not os.path.basename(given).strip() or "\0" in given:
+        raise WrongUse(f"--output {given!r} names no file")
+    if _is_inside(given, roots):
+        raise WrongUse(f"--output {given!r} lies inside the store, which is never written to")
+    if os.path.exists(given) and not os.path.isfile(given):
+        raise Unusable(f"{given!r} is there and is no file; --output takes the file to write")
+    folder = os.path.dirname(given) or "."
+    if not os.path.isdir(folder):
+        raise Unusable(f"there is no folder {folder!r} to write the file to")
+    return given
+
+
+def _is_inside(path: str, roots: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(os.path.commonpath([real, root]) == root for root in map(os.path.realpath, roots))
 
 
 def _cache_directory() -> Path:

@@ -1,27 +1,39 @@
-"""The bar on standard error while a first index is built."""
+"""The bar on standard error while much is indexed, and what is said where that is broken off."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
+import trio
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from ..actors.service import SessionQuery
 from ..messages.records import Progress
-from .pages import Screen
+from .pages import Screen, tell
+
+_WORTH_A_BAR: Final = 10
+"""Sessions; fewer are read before a bar could be seen."""
 
 
-def is_wanted(index: str) -> bool:
-    """Whether the index is still to be built and somebody watches standard error."""
-    return sys.stderr.isatty() and not os.path.exists(index)
+async def bring_up_to_date(service: SessionQuery) -> None:
+    """Index what has changed where somebody watches, who may break it off; else the search does."""
+    if not sys.stderr.isatty():
+        return
+    with bar() as move:
+        try:
+            await service.refresh(progress=move)
+        except trio.Cancelled:  # only whoever watches breaks it off
+            tell("interrupted; what is indexed stays, and the next search goes on from there")
+            raise
 
 
 @contextmanager
 def bar() -> Iterator[Callable[[Progress], None]]:
-    """Show a bar, gone afterwards, and give the callback that moves it."""
+    """Give the callback that shows and moves a bar, which is gone afterwards."""
     columns = (
         TextColumn("indexing"),
         BarColumn(),
@@ -29,10 +41,15 @@ def bar() -> Iterator[Callable[[Progress], None]]:
         TextColumn("sessions"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Screen(sys.stderr), transient=True) as shown:
-        task = shown.add_task("indexing", total=None)
+    shown = Bar(*columns, console=Screen(sys.stderr), transient=True)
+    task = shown.add_task("indexing", total=None)
 
-        def move(progress: Progress) -> None:
+    def move(progress: Progress) -> None:
+        if progress.sessions_total >= _WORTH_A_BAR:
+            shown.start()
             shown.update(task, completed=progress.sessions_done, total=progress.sessions_total)
 
+    try:
         yield move
+    finally:
+        shown.stop()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
 
 from attrs import Attribute, field, frozen
+from attrs.validators import optional
 
 from .errors import ErrorCode, SessionQueryError
 from .json import MAX_SAFE_INTEGER, Json
@@ -46,6 +47,11 @@ def _integer(minimum: int, maximum: int = MAX_SAFE_INTEGER) -> _Validator:
 def _seconds(_instance: object, attribute: Attribute[Any], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31:
         raise _invalid(attribute.name, value, "a number of seconds from 0 to 2^31")
+
+
+def _boolean(_instance: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        raise _invalid(attribute.name, value, "True or False")
 
 
 def _one_of(*choices: str) -> _Validator:
@@ -100,6 +106,11 @@ class QueryConfig:
     """
     extract: Callable[[str, Json], str] = no_text
     """Searchable text of an event type of the host's own, from its type and payload."""
+    notify: bool = field(default=True, validator=_boolean)
+    """Have the store tell what changes, where it can, instead of looking at all of it each time.
+
+    It is asked to in the background, once it was looked at. Not worth it for a few reads.
+    """
 
 
 def _tokenizer(value: object) -> Tokenizer:
@@ -131,7 +142,7 @@ class IndexConfig:
     snippet_chars: int = field(default=240, validator=_integer(1))
     """Most code points of a snippet."""
     tokenizer: Tokenizer = field(default=Tokenizer.CJK, converter=_tokenizer)
-    shared: bool = False
+    shared: bool = field(default=False, validator=_boolean)
     """Let other processes use the same file; for services without live sessions of their own."""
 
     @path.validator
@@ -146,3 +157,87 @@ class IndexConfig:
             raise _invalid(
                 "default_limit", self.default_limit, f"at most max_limit {self.max_limit}"
             )
+
+
+def _most_hits(value: int | None) -> int:
+    return 100 if value is None else value
+
+
+def _search_limit(value: int | None) -> int:
+    return 30_000 if value is None else value
+
+
+@frozen(kw_only=True)
+class ToolsConfig:
+    """How the model tools answer; ``None`` stands for the default.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and the accepted range.
+    """
+
+    max_search_results: int = field(default=100, converter=_most_hits, validator=_integer(1))
+    """Hits that one search shows; a model is told where there are more."""
+    search_timeout_ms: int = field(
+        default=30_000,
+        converter=_search_limit,
+        validator=_integer(1, 2**31 - 1),
+    )
+    """Deadline that the two searches declare to their host, in ms."""
+    exact_reads: Literal["redacted", "verbatim"] = field(
+        default="redacted", validator=_one_of("redacted", "verbatim")
+    )
+    """Whether ``QueryConfig.redact`` is applied to the texts inside an event that is read whole."""
+
+
+def _names(_instance: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(name, str) for name in value):
+        raise _invalid(attribute.name, value, "a list of names")
+
+
+def _folder(_instance: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise _invalid(attribute.name, value, "the path of a folder")
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@frozen(kw_only=True)
+class SpillConfig:
+    """How much of a tool result stays in the conversation, and where the whole of it goes.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and the accepted range.
+    """
+
+    max_inline_bytes: int = field(default=50_000, validator=_integer(0))
+    """Most UTF-8 bytes of a result that a model is given."""
+    root: str | None = field(default=None, validator=optional(_folder))
+    """The folder that keeps whole results; by default a temporary one that ends with its host."""
+    inline_tools: tuple[str, ...] = field(default=("read",), converter=_tuple, validator=_names)
+    """Tools whose results stay whole, such as the one that reads what was kept."""
+
+
+@frozen(kw_only=True)
+class SchedulerConfig:
+    """How the calls of one model turn run.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and the accepted range.
+    """
+
+    parallel_limit: int = field(default=8, validator=_integer(1))
+    """Calls that run side by side."""
+
+
+@frozen(kw_only=True)
+class StoreConfig:
+    """Where the stored sessions are.
+
+    Raises:
+        SessionQueryError: ``INVALID_CONFIG``, naming the value and what it has to be.
+    """
+
+    root: str = field(validator=_folder)
+    """The folder of a JSONL store."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TypeAlias
+from contextlib import suppress
+from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -18,6 +19,7 @@ from ..messages.errors import ErrorCode
 from ..messages.header import SessionHeader
 from .contract import CorruptLog, Damaged, Snapshot, StoreError, StoreFailed, Sweep, UnsupportedLog
 from .files import Files, FileStat
+from .large_records import carry_on
 from .layout import (
     LogName,
     decode_segment,
@@ -28,6 +30,9 @@ from .layout import (
 )
 from .log_file import ForeignFormat, LogFile, first_header, is_young
 from .log_text import NotASession
+
+_SLICE: Final = 64
+"""Sessions that a sweep looks at before it asks whether it is still wanted."""
 
 
 @frozen
@@ -62,11 +67,13 @@ class _Look:
     names_settled: bool
     """Whether any change to the names in the directory would show in its state."""
     file_settled: bool
-    """The same of the log's content."""
+    """The same of the log's content, and of what else was looked at."""
+    alone: bool
+    """Whether nothing but this directory leads to the log, and the log to nothing else."""
 
 
 @define
-class _Place:
+class Place:
     """A session directory and the last look at it; replaced as a whole, so threads may share it."""
 
     path: str
@@ -81,7 +88,7 @@ class _Project:
 
     stat: FileStat
     settled: bool
-    places: dict[str, _Place]
+    places: dict[str, Place]
     flat: tuple[Damaged, ...]
 
 
@@ -92,19 +99,26 @@ class Catalogue:
     root: str
     files: Files
     _projects: dict[str, _Project] = field(init=False, factory=dict)
-    _by_id: dict[str, _Place] = field(init=False, factory=dict)
+    _by_id: dict[str, Place] = field(init=False, factory=dict)
 
     def sweep(self) -> Sweep:
-        """Look at every session. Raises ``StoreFailed`` where the root cannot be read."""
+        """Look at every session.
+
+        Raises:
+            StoreFailed: the root cannot be read.
+            GaveUp: the piece of work that this belongs to was interrupted.
+        """
         now_ns = self.files.now_ns()
         snapshots: dict[str, Snapshot] = {}
         damaged: list[Damaged] = []
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         claims: defaultdict[str, list[Found]] = defaultdict(list)
         for project in self._look_at_projects(now_ns, damaged):
             damaged += project.flat
-            for place in project.places.values():
-                found = self._look(place, now_ns)
+            for number, place in enumerate(project.places.values()):
+                if number % _SLICE == 0:
+                    carry_on()
+                found = self.look(place, now_ns)
                 if isinstance(found, Stored):
                     session_id = found.snapshot.header.id
                     if session_id in places:
@@ -115,7 +129,7 @@ class Catalogue:
                 elif found is not None:
                     damaged.append(found.damaged)
         for session_id, others in claims.items():
-            settled = _settle([self._look(places[session_id], now_ns), *others])
+            settled = settle([self.look(places[session_id], now_ns), *others])
             if isinstance(settled, Refusal):
                 del snapshots[session_id], places[session_id]
                 damaged.append(settled.damaged)
@@ -131,25 +145,25 @@ class Catalogue:
         now_ns = self.files.now_ns()
         known = self._by_id.get(session_id)
         if known is not None:
-            found = self._look(known, now_ns)
+            found = self.look(known, now_ns)
             if isinstance(found, Stored) and found.snapshot.header.id == session_id:
                 return found
         candidates = self._candidates(session_id, now_ns)
-        settled = _settle([found for _, found in candidates])
+        settled = settle([found for _, found in candidates])
         if isinstance(settled, Refusal):
             raise type(settled.error)(settled.damaged.message) from settled.error
         if settled is not None:
             self._by_id[session_id] = next(place for place, found in candidates if found is settled)
         return settled
 
-    def _candidates(self, session_id: str, now_ns: int) -> list[tuple[_Place, Found]]:
+    def _candidates(self, session_id: str, now_ns: int) -> list[tuple[Place, Found]]:
         """The places, one a project, where a session of this id would be, and what they hold."""
         try:
             segment = encode_segment(session_id)
         except ValueError:
             return []
-        places = [self._known_place(project, segment) for project in self._project_names()]
-        return [(place, self._look(place, now_ns)) for place in places]
+        places = [self.place(project, segment) for project in self._project_names()]
+        return [(place, self.look(place, now_ns)) for place in places]
 
     # --- directories
 
@@ -169,7 +183,7 @@ class Catalogue:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                damaged.append(_failed(name, None, error).damaged)
+                damaged.append(failed(name, None, error).damaged)
         self._projects = projects
         return list(projects.values())
 
@@ -179,23 +193,24 @@ class Catalogue:
         known = self._projects.get(name)
         if known is not None and known.settled and known.stat == stat:
             return known
-        places: dict[str, _Place] = {}
+        places: dict[str, Place] = {}
         flat: list[Damaged] = []
         for entry in self.files.entries(path):
             if entry.is_directory:
-                places[entry.name] = self._known_place(name, entry.name)
+                places[entry.name] = self.place(name, entry.name)
             elif is_flat_log(entry.name):
-                flat.append(_flat(f"{name}/{entry.name}").damaged)
+                flat.append(flat_log(f"{name}/{entry.name}").damaged)
         return _Project(stat, not is_young(stat, now_ns), places, tuple(flat))
 
-    def _known_place(self, project: str, segment: str) -> _Place:
+    def place(self, project: str, segment: str) -> Place:
+        """A session directory, with the last look at it where it is known."""
         known = self._projects.get(project)
         place = known.places.get(segment) if known is not None else None
-        return place or _Place(f"{self.root}/{project}/{segment}", project, segment)
+        return place or Place(f"{self.root}/{project}/{segment}", project, segment)
 
     # --- one session
 
-    def _look(self, place: _Place, now_ns: int) -> Found:
+    def look(self, place: Place, now_ns: int) -> Found:
         """What a session directory holds now."""
         try:
             directory = self.files.stat(place.path)
@@ -214,19 +229,21 @@ class Catalogue:
             place.look = None
             if error.errno == errno.ENAMETOOLONG:
                 return None
-            return _failed(f"{place.project}/{place.segment}", decode_segment(place.segment), error)
+            return failed(f"{place.project}/{place.segment}", decode_segment(place.segment), error)
 
-    def _open(self, place: _Place, directory: FileStat, now_ns: int) -> _Look:
+    def _open(self, place: Place, directory: FileStat, now_ns: int) -> _Look:
         settled = not is_young(directory, now_ns)
-        chosen = self._choose_log(place)
+        chosen, alone = self._choose_log(place)
         if not isinstance(chosen, LogFile):
-            return _Look(directory, None, None, chosen, settled, True)
+            return _Look(directory, None, None, chosen, settled, True, alone)
         stat = self.files.stat(chosen.path)
-        young = is_young(stat, now_ns)
+        young, at_home = is_young(stat, now_ns), True
         try:
             stat, header = first_header(self.files, chosen)
             young = is_young(stat, now_ns)
-            self._check_identity(place, chosen, stat, header)
+            at_home = _is_at_home(place, chosen, header)
+            if not at_home:
+                self._check_second_name(chosen, stat, header)
             snapshot = Snapshot(header, stat.revision, young, stat.size, chosen.name)
             found: Found = Stored(chosen, stat, snapshot)
         except StoreError as error:
@@ -237,49 +254,54 @@ class Catalogue:
                 header=error.header if isinstance(error, ForeignFormat) else None,
                 conflict=not isinstance(error, NotASession | ForeignFormat),
             )
-        return _Look(directory, chosen, stat, found, settled, not young)
+        alone = alone and at_home and stat.links == 1
+        return _Look(directory, chosen, stat, found, settled, at_home and not young, alone)
 
-    def _choose_log(self, place: _Place) -> LogFile | Refusal | None:
-        """The log of the highest format in a session directory."""
+    def _choose_log(self, place: Place) -> tuple[LogFile | Refusal | None, bool]:
+        """The log of the highest format in a session directory; whether none there is a link."""
         logs: list[tuple[LogName, str]] = []
+        alone = True
         for entry in self.files.entries(place.path):
             parsed = parse_log_name(entry.name)
             if parsed is not None:
                 logs.append((parsed, entry.name))
+                alone = alone and not entry.is_link
         if not logs:
-            return None
+            return None, alone
         highest = max(parsed.version for parsed, _ in logs)
         (parsed, name), *others = [log for log in logs if log[0].version == highest]
         where = f"{place.project}/{place.segment}/{name}"
         session_id = decode_segment(place.segment)
         if others:
             error: StoreError = CorruptLog(f"{where} exists both plain and compressed")
-            return _refusal(error, where, session_id)
-        return LogFile(f"{place.path}/{name}", where, parsed.version, parsed.compressed)
+            return _refusal(error, where, session_id), alone
+        log = LogFile(f"{place.path}/{name}", where, parsed.version, parsed.compressed)
+        return log, alone
 
-    def _check_identity(
-        self, place: _Place, log: LogFile, stat: FileStat, header: SessionHeader
-    ) -> None:
-        """Check that the header leads back to its file, by name or as the same physical file."""
-        if not header.id:
-            raise CorruptLog(f"{log.name} line 1: the id is empty")
-        project, segment = project_name(header.cwd), encode_segment(header.id)
-        if (project, segment) == (place.project, place.segment):
-            return
+    def _check_second_name(self, log: LogFile, stat: FileStat, header: SessionHeader) -> None:
+        """Check that a log which is not at home is the same physical file as the one that is."""
+        home = _home(header)
         name = log.path.rpartition("/")[2]
-        expected = f"{self.root}/{project}/{segment}/{name}"
-        try:
-            if self.files.stat(expected).is_same_file(stat):
+        with suppress(OSError):
+            if self.files.stat(f"{self.root}/{home}/{name}").is_same_file(stat):
                 return
-        except OSError:
-            pass
         raise CorruptLog(
-            f"{log.name} line 1: id {header.id!r} and cwd {header.cwd!r} belong to"
-            f" {project}/{segment}"
+            f"{log.name} line 1: id {header.id!r} and cwd {header.cwd!r} belong to {home}"
         )
 
 
-def _settle(found: Iterable[Found]) -> Found:
+def _is_at_home(place: Place, log: LogFile, header: SessionHeader) -> bool:
+    """Whether a header names the directory that it stands in."""
+    if not header.id:
+        raise CorruptLog(f"{log.name} line 1: the id is empty")
+    return _home(header) == f"{place.project}/{place.segment}"
+
+
+def _home(header: SessionHeader) -> str:
+    return f"{project_name(header.cwd)}/{encode_segment(header.id)}"
+
+
+def settle(found: Iterable[Found]) -> Found:
     """What an id means that several directories may hold."""
     held = [one for one in found if one is not None]
     stored = [one for one in held if isinstance(one, Stored)]
@@ -294,13 +316,15 @@ def _settle(found: Iterable[Found]) -> Found:
     return _refusal(error, first.log.name, header.id, header=header)
 
 
-def _failed(where: str, session_id: str | None, error: OSError) -> Refusal:
+def failed(where: str, session_id: str | None, error: OSError) -> Refusal:
+    """What cannot be read."""
     failure = StoreFailed(f"{where} cannot be read: {error}")
     failure.__cause__ = error
     return _refusal(failure, where, session_id)
 
 
-def _flat(where: str) -> Refusal:
+def flat_log(where: str) -> Refusal:
+    """A log of the oldest layout."""
     error = UnsupportedLog(f"{where}: a log right in a project directory is a retired layout")
     return _refusal(error, where, None)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from attrs import define, field
 
-from .contract import AlreadyOwned, HandleClosed, WriteHandle
+from .contract import AlreadyOwned, HandleClosed
 
 Owner = TypeVar("Owner")
 
@@ -33,7 +33,11 @@ class Claims(Generic[Owner]):
         return list(self._owners.values())
 
 
-def flush_all(writers: Iterable[WriteHandle]) -> None:
+class _Flushable(Protocol):
+    def flush(self) -> object: ...
+
+
+def flush_all(writers: Iterable[_Flushable]) -> None:
     """Flush every writer, whatever becomes of the others; one closed meanwhile counts as flushed.
 
     Raises:

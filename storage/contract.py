@@ -94,6 +94,9 @@ class Changes:
     token: str
     changed: frozenset[str]
     gone: frozenset[str]
+    """Ids that no readable session has now."""
+    damaged: tuple[Damaged, ...] = ()
+    """All that is damaged now, as a sweep would name it."""
 
 
 @frozen
@@ -120,6 +123,26 @@ class StoredLog:
     inherited_event_count: int
     events: tuple[Event, ...]
     left_out: str | None = field(default=None)
+
+
+class StoredText(ABC):
+    """The text of a stored log, uncompressed, as far as it went when it was opened."""
+
+    first_line: bytes
+    """The header, without its line end."""
+
+    @abstractmethod
+    def read(self, size: int) -> bytes:
+        """The next piece from the beginning on, at most ``size`` bytes; nothing at the end.
+
+        Raises:
+            CorruptLog, UnsupportedLog
+            StoreFailed: the log cannot be read, or became shorter.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the text back; again is harmless."""
 
 
 class ReadHandle(ABC):
@@ -231,6 +254,30 @@ class SessionStore(ABC):
     def flush(self) -> None:
         """Flush every open write handle; failures are gathered in one ``ExceptionGroup``."""
 
+    def open_text(self, session_id: str) -> StoredText | None:
+        """The text of a log just as it is stored, or ``None`` where the store keeps none.
+
+        Raises:
+            NotFound, CorruptLog, UnsupportedLog, StoreFailed
+        """
+        return None
+
     def changes(self, token: str | None) -> Changes | None:
-        """What changed since ``token``, or ``None`` where only a sweep can tell."""
+        """What changed since ``token``, or ``None`` where only a sweep can tell.
+
+        What was changed before this call is told, whoever did it. Without a token, taking notice
+        begins: nothing is named, and what the token of the answer is good for is told by a sweep
+        that is made after it. A token that was refused never becomes good again.
+        """
+        return None
+
+    def is_unchanged(self, token: str) -> bool:
+        """Whether ``changes`` would name nothing; told at once, or else denied.
+
+        Unlike anything else here it never blocks.
+        """
+        return False
+
+    def unwatch(self) -> None:
+        """Take no more notice of changes: tokens are void. Again, or before, is harmless."""
         return None

@@ -11,6 +11,8 @@ from typing import Protocol, Self
 
 import msgspec
 
+from .watcher import Watcher
+
 
 class FileStat(msgspec.Struct, frozen=True, gc=False):
     """What tells one state of a file or directory from another; times in ns since the epoch."""
@@ -21,6 +23,8 @@ class FileStat(msgspec.Struct, frozen=True, gc=False):
     modified_ns: int
     changed_ns: int
     is_directory: bool
+    links: int = 1
+    """How many names the file has."""
 
     @property
     def revision(self) -> str:
@@ -37,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     is_directory: bool
+    is_link: bool = False
 
 
 class OpenFile(Protocol):
@@ -131,12 +136,18 @@ class OsFiles:
     def process_id(self) -> int:
         return os.getpid()
 
+    def watcher(self, path: str) -> Watcher | None:
+        # Only who lives long enough to be told of changes pays for what this imports.
+        from .inotify import open_watcher
+
+        return open_watcher(path)
+
     def stat(self, path: str) -> FileStat:
         return _file_stat(os.stat(path))
 
     def entries(self, path: str) -> list[Entry]:
         with os.scandir(path) as found:
-            names = [Entry(entry.name, _is_directory(entry)) for entry in found]
+            names = [Entry(entry.name, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(names, key=lambda entry: entry.name)
 
     def open_reading(self, path: str) -> OpenFile:
@@ -239,4 +250,5 @@ def _file_stat(found: os.stat_result) -> FileStat:
         found.st_mtime_ns,
         found.st_ctime_ns,
         stat.S_ISDIR(found.st_mode),
+        found.st_nlink,
     )

@@ -38,7 +38,7 @@ from .index_view import (
     matches_of,
 )
 from .live_arm import LiveArm, LiveEntry, LiveSnapshot
-from .log_slices import Continuation, Extract, SessionSlice, Unreadable
+from .log_slices import Continuation, Extract, Piece
 from .stored_arm import StoredArm
 from .tokens import match_expression, phrase_tokens
 
@@ -257,7 +257,7 @@ class SearchIndex:
             self.stored.distrust()
         self.store = self.live.store = store
 
-    def write(self, pieces: Sequence[SessionSlice | Unreadable]) -> None:
+    def write(self, pieces: Sequence[Piece]) -> None:
         """Write slices of stored sessions in one transaction.
 
         Raises:

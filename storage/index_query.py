@@ -172,6 +172,8 @@ def _add_filters(
     availability: Callable[[AvailabilityIn], None],
     surface: Callable[[SurfaceIn], None],
 ) -> None:
+    if not request.echoes:
+        conditions.add("NOT d.own")
     clauses: tuple[SessionFilter | EventFilter, ...] = (
         *request.session_filters,
         *request.event_filters,
@@ -267,3 +269,11 @@ def best_of_extent(where: Predicates, count: str, prefix: str = "") -> str:
         f"WHERE {where.sql} "
         "ORDER BY weight, d.len, d.time DESC, d.seq DESC LIMIT ?"
     )
+
+
+FILED_DOCUMENTS: Final = (
+    "SELECT d.id, s.header, d.seq, d.time, d.type, d.surface, b.text FROM carray(?) AS c "
+    "CROSS JOIN doc AS d ON d.id = c.value CROSS JOIN body AS b ON b.id = d.id "
+    "CROSS JOIN session AS s ON s.no = d.session"
+)
+"""What hits are made from, in the order of the ids that it binds."""

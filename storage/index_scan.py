@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Final
 
 import apsw
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from ..history.request import Scope
 from ..history.snippets import excerpt
 from ..messages.config import IndexConfig
-from ..messages.header import SessionHeader
 from ..messages.records import EventSearchHit, SessionSearchHit
 from .counting import INSTANCES, MIN_AVERAGE_LENGTH, SPANS, average_length, counts_from_ranks
 from .document_rows import CURRENT, SHADOWED, SURFACES
 from .index_file import index_errors, index_failed
 from .index_query import (
+    FILED_DOCUMENTS,
     SEQ_BITS,
     Binding,
     Predicates,
@@ -28,8 +29,9 @@ from .index_query import (
     best_of_sessions_by_count,
     best_of_sessions_by_rank,
     file_predicates,
+    integers,
 )
-from .index_values import blob, decode_header, integer
+from .index_values import Garbled, blob, decode_header, integer
 from .index_view import (
     IndexedDocument,
     Match,
@@ -72,7 +74,7 @@ def scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str]
 def _scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str], str]) -> Found:
     ranking = view.ranking or _rank(reader.connection, view, config)
     page = ranking.matches[view.offset : view.offset + view.request.limit]
-    hydrated = _Hydration(reader, view, config, redact)
+    hydrated = _Hydration(reader, view, config, redact, page)
     more = len(ranking.matches) > view.offset + view.request.limit
     if view.request.scope is Scope.SESSIONS:
         sessions = tuple(hydrated.session_hit(match) for match in page)
@@ -189,7 +191,7 @@ def _comparable(
     if counts is None:
         return None
     counted = [
-        evolve(match, weight=-count) for match, count in zip(filed.matches, counts, strict=True)
+        replace(match, weight=-count) for match, count in zip(filed.matches, counts, strict=True)
     ]
     return _Arm(counted, filed.complete)
 
@@ -241,9 +243,11 @@ class _Hydration:
         view: View,
         config: IndexConfig,
         redact: Callable[[str], str],
+        page: Sequence[Match],
     ) -> None:
-        self._db = reader.connection
+        """Hits are asked for in the order of ``page``, each once."""
         self._view = view
+        self._rows = self._filed_rows(reader.connection, page)
         self._chars = config.snippet_chars
         self._redact = redact
         self._finder = MatchFinder(
@@ -252,21 +256,21 @@ class _Hydration:
         self._type_names = {code: name for name, code in view.types.items()}
 
     def session_hit(self, match: Match) -> SessionSearchHit:
+        document, header = self._document(match)
         live = self._view.overlay.sessions.get(match.session_no)
-        header = live.header if live is not None else self._stored_header(match.session_no)
+        header = live.header if live is not None else decode_header(blob(header))
         return SessionSearchHit(
             header=header,
             live=live is not None,
             persisted=live.persisted if live is not None else True,
-            best_match=self._event_hit(match, header.id),
+            best_match=self._event_hit(document, header.id),
         )
 
     def event_hit(self, match: Match) -> EventSearchHit:
         assert self._view.target is not None
-        return self._event_hit(match, self._view.target.header.id)
+        return self._event_hit(self._document(match)[0], self._view.target.header.id)
 
-    def _event_hit(self, match: Match, session_id: str) -> EventSearchHit:
-        document = self._view.recent_documents.get(match.id) or self._filed(match)
+    def _event_hit(self, document: IndexedDocument, session_id: str) -> EventSearchHit:
         body = self._redacted(document, session_id)
         shown = excerpt(body, self._finder.find(storable(body)), self._chars)
         return EventSearchHit(
@@ -288,19 +292,24 @@ class _Hydration:
                 f"redact failed on event {document.seq} of session {session_id!r}: {error!r}"
             ) from error
 
-    def _filed(self, match: Match) -> IndexedDocument:
-        found = self._db.execute(
-            "SELECT d.seq, d.time, d.type, d.surface, b.text FROM doc AS d "
-            "JOIN body AS b ON b.id = d.id WHERE d.id = ?",
-            (match.id,),
-        ).fetchone()
-        assert found is not None
-        document = indexed_document(found)
+    def _document(self, match: Match) -> tuple[IndexedDocument, object]:
+        """A document and, where it is filed, the encoded header of its session."""
+        recent = self._view.recent_documents.get(match.id)
+        if recent is not None:
+            return recent, None
+        row_id, header, *columns = next(self._rows, (None, None))
+        if row_id != match.id:
+            raise Garbled(f"the index has a word but no text of document {match.id}")
+        document = indexed_document(columns)
         flipped = match.session_no << SEQ_BITS | match.seq in self._view.overlay.flips
         if flipped and document.surface == CURRENT:
-            return evolve(document, surface=SHADOWED)
-        return document
+            return evolve(document, surface=SHADOWED), header
+        return document, header
 
-    def _stored_header(self, no: int) -> SessionHeader:
-        raw: object = self._db.execute("SELECT header FROM session WHERE no = ?", (no,)).get
-        return decode_header(blob(raw))
+    def _filed_rows(
+        self, db: apsw.Connection, page: Sequence[Match]
+    ) -> Iterator[tuple[object, ...]]:
+        """The rows of the page that are in the file, one text at a time."""
+        recent = self._view.recent_documents
+        ids = [match.id for match in page if match.id not in recent]
+        return iter(db.execute(FILED_DOCUMENTS, (integers(ids),)) if ids else ())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
@@ -12,6 +13,9 @@ from ..messages.errors import ErrorCode
 from ..messages.header import SessionHeader
 from ..messages.json import decode, encode
 from ..messages.records import SessionTitle, Skipped
+
+KEPT_HEADERS: Final = 4_096
+"""Headers that stay decoded: the same sessions are found again and again."""
 
 _T = TypeVar("_T")
 
@@ -61,6 +65,7 @@ def encode_header(header: SessionHeader) -> bytes:
     return encode(attrs.asdict(header))
 
 
+@lru_cache(KEPT_HEADERS)
 def decode_header(raw: bytes) -> SessionHeader:
     """The header of a row."""
     return _decoded(raw, lambda fields: SessionHeader(**fields))

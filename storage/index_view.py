@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import apsw
+import msgspec
 from attrs import define, field, frozen
 
 from ..history.request import SearchRequest
@@ -21,8 +22,7 @@ from .live_arm import LiveOverlay
 from .tokens import Probe
 
 
-@frozen(order=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, order=True, gc=False):
     """One ranked document; matches sort strongest first (search-index §10)."""
 
     weight: float
@@ -32,8 +32,8 @@ class Match:
     negative_time: int
     session_key: bytes
     negative_seq: int
-    id: int = field(order=False)
-    session_no: int = field(order=False)
+    id: int
+    session_no: int
 
     @property
     def seq(self) -> int:

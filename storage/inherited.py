@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..history.payload import payload
 from ..history.seed import check_seed_marked, inherited_count, is_seed_marker
 from ..messages.errors import InvalidJson, ReplayError
 from ..messages.event import Event
@@ -24,7 +25,7 @@ def count_inherited(place: str, header: SessionHeader, events: Iterable[Event]) 
     try:
         for event in events:
             length += 1
-            if event.type == "session/end-seed" and is_seed_marker(header, event, event.data):
+            if event.type == "session/end-seed" and is_seed_marker(header, event, payload(event)):
                 marker = event.seq
         if length:
             check_seed_marked(header, marker)

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable
 from typing import Final, NoReturn
 
+from ..history.long_payload import LONG_BYTES
 from ..messages.json import MAX_DEPTH, MAX_SAFE_INTEGER, Json
-from .long_line import LONG_BYTES, BadSyntax, TooMuch, read_members
+from .long_line import BadSyntax, TooMuch, read_members
 
 RECORD_BYTES: Final = 64 * 1024 * 1024
 """The longest line, its line end left out, that is decoded."""

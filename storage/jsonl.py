@@ -21,13 +21,14 @@ from .contract import (
     TAIL_BYTES,
     AlreadyExists,
     AlreadyOwned,
+    Changes,
     CorruptLog,
-    HandleClosed,
     NotFound,
     ReadHandle,
     SessionStore,
     Snapshot,
     StoredLog,
+    StoredText,
     StoreFailed,
     Sweep,
     Tail,
@@ -36,10 +37,13 @@ from .contract import (
 )
 from .files import Files, OsFiles
 from .header_line import check_new
-from .inherited import count_inherited
 from .layout import COMPRESSED, encode_segment, log_name, project_name
-from .log_file import Mark, Piece, decode_mark, read_piece, salvaged_text
+from .log_file import Piece, read_piece, salvaged_text
+from .log_reader import LogReader
 from .log_writer import LogWriter
+from .notices import Notices
+from .open_text import OpenText
+from .prefix_guard import Mark, decode_mark
 from .slices import check_batch, check_bounds
 from .zstandard import ZstdMissing, compress, require_zstd
 
@@ -72,6 +76,7 @@ class JsonlStore(SessionStore):
         self._suffix = _suffix(compression)
         self._files: Files = files if files is not None else OsFiles()
         self._catalogue = Catalogue(self.root, self._files)
+        self._notices = Notices(self._catalogue)
         self._claims: Claims[_Writer] = Claims()
 
     def sweep(self) -> Sweep:
@@ -88,7 +93,9 @@ class JsonlStore(SessionStore):
     def open(self, session_id: str, access: Literal["read", "write"]) -> ReadHandle:
         stored = self._find(session_id)
         header = stored.snapshot.header
-        return _Reader(self, header) if access == "read" else self._open_writer(stored)
+        if access == "write":
+            return self._open_writer(stored)
+        return LogReader(header, self.stat, self._read)
 
     def create(self, header: SessionHeader, inherited_event_count: int = 0) -> WriteHandle:
         check_new(header, inherited_event_count)
@@ -97,7 +104,7 @@ class JsonlStore(SessionStore):
             raise ValueError(f"the id {header.id!r:.80} is too long for a directory name")
         project = project_name(header.cwd)
         name = log_name(header.version, suffix=self._suffix)
-        writer = _Writer(self, header, log=self._log_writer(project, segment, name))
+        writer = self._writer(header, project, segment, name)
         try:
             self._claims.take(header.id, writer)
         except AlreadyOwned as error:
@@ -110,10 +117,28 @@ class JsonlStore(SessionStore):
         return writer
 
     def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
-        return self._read(session_id, decode_mark(mark), limit).tail()
+        return self._read(session_id, decode_mark(mark, Mark), limit).tail()
 
     def flush(self) -> None:
         flush_all(self._claims.owners())
+
+    def changes(self, token: str | None) -> Changes | None:
+        return self._notices.changes(token)
+
+    def is_unchanged(self, token: str) -> bool:
+        return self._notices.is_quiet(token)
+
+    def unwatch(self) -> None:
+        self._notices.close()
+
+    def open_text(self, session_id: str) -> StoredText:
+        stored = self._find(session_id)
+        try:
+            return OpenText(self._files, stored.log)
+        except FileNotFoundError as error:
+            raise _removed(stored) from error
+        except OSError as error:
+            raise StoreFailed(f"{stored.log.name} cannot be read: {error}") from error
 
     def _find(self, session_id: str) -> Stored:
         stored = self._catalogue.find(session_id)
@@ -146,15 +171,16 @@ class JsonlStore(SessionStore):
         except OSError as error:
             raise StoreFailed(f"{stored.log.name} cannot be read: {error}") from error
 
-    def _log_writer(self, project: str, segment: str, name: str) -> LogWriter:
+    def _writer(self, header: SessionHeader, project: str, segment: str, name: str) -> _Writer:
         encode: Callable[[bytes], bytes] = compress if name.endswith(COMPRESSED) else bytes
-        return LogWriter(self._files, self.root, project, segment, name, encode=encode)
+        log = LogWriter(self._files, self.root, project, segment, name, encode=encode)
+        return _Writer(header, self.stat, self._read, home=self, log=log)
 
     def _open_writer(self, stored: Stored) -> WriteHandle:
         header, log = stored.snapshot.header, stored.log
         if log.version not in WRITABLE:
             raise UnsupportedLog(f"{log.name}: logs of format {log.version} are read only")
-        writer = _Writer(self, header, log=self._log_writer(*log.name.split("/")))
+        writer = self._writer(header, *log.name.split("/"))
         self._claims.take(header.id, writer)
         try:
             writer.find_end(stored)
@@ -183,57 +209,8 @@ def _removed(stored: Stored) -> NotFound:
 
 
 @define(eq=False)
-class _Reader(ReadHandle):
-    _home: JsonlStore
-    header: SessionHeader
-    _closed: bool = field(init=False, default=False)
-    _events: list[Event] = field(init=False, factory=list)
-    _piece: Piece | None = field(init=False, default=None)
-    """The last read; ``_events`` are all events up to its mark."""
-
-    def read(self, offset: int = 0, length: int | None = None) -> tuple[Event, ...]:
-        self._check_open()
-        end = check_bounds(offset, length)
-        self._refresh()
-        return tuple(self._events[offset:end])
-
-    def read_log(self) -> StoredLog:
-        self._check_open()
-        piece = self._refresh()
-        events = tuple(self._events)
-        inherited = count_inherited(f"session {self.header.id!r}", piece.header, events)
-        return StoredLog(piece.snapshot(), inherited, events, piece.left_out)
-
-    def close(self) -> None:
-        self._closed = True
-        self._events = []
-
-    def _refresh(self) -> Piece:
-        known = self._piece
-        if known is not None and not known.provisional:
-            now = self._home.stat(self.header.id)
-            if now is not None and now.revision == known.stat.revision:
-                return known
-        piece = self._home._read(self.header.id, known.mark if known is not None else None, None)
-        if piece.appended:
-            self._events.extend(piece.events)
-        elif len(piece.events) < len(self._events):
-            raise StoreFailed(
-                f"session {self.header.id!r} became shorter while it was open:"
-                f" {len(self._events)} events, now {len(piece.events)}"
-            )
-        else:
-            self._events = list(piece.events)
-        self._piece = piece
-        return piece
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise HandleClosed(f"this handle of session {self.header.id!r} is closed")
-
-
-@define(eq=False)
-class _Writer(_Reader, WriteHandle):
+class _Writer(LogReader, WriteHandle):
+    _home: JsonlStore = field(kw_only=True)
     _log: LogWriter = field(kw_only=True)
     _next_seq: int = field(init=False, default=0)
 

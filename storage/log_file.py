@@ -7,7 +7,6 @@ follows is read; where not, the file was rewritten and is read from the beginnin
 from __future__ import annotations
 
 import sys
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -19,6 +18,7 @@ from .contract import TAIL_BYTES, CorruptLog, Snapshot, StoreFailed, Tail, Unsup
 from .files import Files, FileStat, OpenFile
 from .header_line import BadHeader, ForeignHeader, NotAHeader, UnsupportedHeader, read_header
 from .json_line import RECORD_BYTES
+from .large_records import LARGE_BYTES, reading, wait_for_turn
 from .log_text import (
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
@@ -28,12 +28,12 @@ from .log_text import (
     Place,
     PlainText,
 )
+from .prefix_guard import Mark, PrefixGuard
 from .scan import Scan
 
 PROVISIONAL_NS: Final = 20_000_000
 """A file that changed less than this ago may change again within the same tick of its clock."""
 
-_GUARD_BYTES: Final = 256 * 1024
 _ATTEMPTS: Final = 5
 
 
@@ -53,29 +53,6 @@ class LogFile:
     """How messages call the file: its path below the root."""
     version: int
     compressed: bool = False
-
-
-class Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A line start of a log file, and what tells whether the lines before it are the same."""
-
-    device: int
-    inode: int
-    offset: int
-    line: int
-    next_seq: int
-    beginning: bytes
-    """A digest of the first bytes of the file, as far as they stand before ``offset``."""
-    ending: bytes
-    """A digest of the last bytes before ``offset`` that are not part of the beginning."""
-    skip: int
-    """Bytes of text behind ``offset`` and before the line start; 0 in a plain file."""
-    skipped: bytes
-    """A digest of that text."""
-
-    @property
-    def place(self) -> Place:
-        """The line start."""
-        return Place(self.offset, self.skip)
 
 
 @frozen
@@ -109,16 +86,6 @@ class Piece:
         )
 
 
-def decode_mark(mark: bytes | None) -> Mark | None:
-    """A mark from its stored form, or ``None`` where it is none of ours."""
-    if mark is None:
-        return None
-    try:
-        return msgspec.msgpack.decode(mark, type=Mark)
-    except msgspec.MsgspecError:
-        return None
-
-
 def is_young(stat: FileStat, now_ns: int) -> bool:
     """Whether a file changed so shortly before ``now_ns`` that another change may not show."""
     return abs(now_ns - stat.changed_ns) < PROVISIONAL_NS
@@ -131,9 +98,9 @@ def first_header(files: Files, log: LogFile) -> tuple[FileStat, SessionHeader]:
         OSError
         NotASession, CorruptLog, UnsupportedLog
     """
-    with files.open_reading(log.path) as file:
+    with reading(), files.open_reading(log.path) as file:
         stat = file.stat()
-        return stat, _header(_text(file, log, stat.size), log)[0]
+        return stat, _header(text_of(file, log, stat.size), log)[0]
 
 
 def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None) -> Piece:
@@ -149,15 +116,16 @@ def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None)
     """
     for _ in range(_ATTEMPTS):
         now_ns = files.now_ns()
-        with files.open_reading(log.path) as file:
+        with reading(), files.open_reading(log.path) as file:
             before = file.stat()
-            reading = _Reading(files, file, log, before, is_young(before, now_ns))
+            attempt = _Reading(files, file, log, before, is_young(before, now_ns))
             damage: CorruptLog | UnsupportedLog | None = None
             piece: Piece | None = None
             try:
-                piece = reading.read(mark, limit)
+                piece = attempt.read(mark, limit)
             except (CorruptLog, UnsupportedLog) as error:
-                damage = error
+                # Its frames hold what was read, and this one would hold it.
+                damage = error.with_traceback(None)
         after = files.stat(log.path)
         if after == before:
             if damage is not None:
@@ -165,7 +133,7 @@ def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None)
             if piece is not None:
                 return piece
         grew = after.is_same_file(before) and after.size > before.size
-        if piece is not None and grew and not reading.torn:
+        if piece is not None and grew and not attempt.torn:
             return piece
     raise StoreFailed(f"{log.name} kept changing while it was read, {_ATTEMPTS} times in a row")
 
@@ -173,10 +141,11 @@ def read_piece(files: Files, log: LogFile, mark: Mark | None, limit: int | None)
 def salvaged_text(files: Files, log: LogFile, mark: Mark) -> bytes:
     """The lines of a torn batch that stand before a mark. Raises ``OSError``, ``CorruptLog``."""
     with files.open_reading(log.path) as file:
-        return _text(file, log, file.stat().size).salvaged(mark.place)
+        return text_of(file, log, file.stat().size).salvaged(mark.place)
 
 
-def _text(file: OpenFile, log: LogFile, size: int) -> LogText:
+def text_of(file: OpenFile, log: LogFile, size: int) -> LogText:
+    """The text of an open log file, up to ``size`` bytes of the file."""
     kind = FramedText if log.compressed else PlainText
     return kind(file, log.name, size)
 
@@ -209,10 +178,14 @@ class _Reading:
     _young: bool
     torn: bool = field(init=False, default=False)
 
+    @property
+    def _guard(self) -> PrefixGuard:
+        return PrefixGuard(self._file, self._stat)
+
     def read(self, mark: Mark | None, limit: int | None) -> Piece:
-        text = _text(self._file, self._log, self._stat.size)
+        text = text_of(self._file, self._log, self._stat.size)
         header, body = _header(text, self._log)
-        known = mark if mark is not None and self._fits(mark, text) else None
+        known = mark if mark is not None and self._guard.fits(mark, text) else None
         text.seek(known.place if known is not None else body)
         scan = Scan(
             self._log.name,
@@ -228,7 +201,9 @@ class _Reading:
             self._stat,
             header,
             tuple(scan.events),
-            self._mark(scan, text, known),
+            self._guard.mark(
+                text, text.place(scan.offset), scan.accepted_lines, scan.next_seq, known
+            ),
             known is not None,
             complete,
             scan.left_out,
@@ -240,7 +215,8 @@ class _Reading:
         """Feed the lines of a text to a scan; ``False`` where it stopped before the end."""
         stop = max(limit, 1) if limit is not None else sys.maxsize
         at = 0
-        fragment: list[bytes] = []
+        # One block that grows: many small ones would stay with the allocator of the thread.
+        fragment = bytearray()
         held = 0
         while True:
             # A small limit needs no large piece, but a line longer than it must still get on.
@@ -251,12 +227,14 @@ class _Reading:
             at += len(piece)
             scan.sealed = text.whole
             end = piece.find(b"\n")
+            if held + (end if end >= 0 else len(piece)) > LARGE_BYTES:
+                wait_for_turn()
             if end >= 0:
                 if held + end > RECORD_BYTES:
                     scan.refuse_length(held + end)
-                fragment.append(piece[:end])
-                line = b"".join(fragment)
-                fragment = []
+                fragment += memoryview(piece)[:end]
+                line = bytes(fragment)
+                fragment = bytearray()
                 last = piece.rfind(b"\n")
                 scan.feed([line], stop)
                 del line
@@ -266,7 +244,7 @@ class _Reading:
                 held = 0
             held += len(piece)
             if held <= RECORD_BYTES:
-                fragment.append(piece)
+                fragment += piece
             if end >= 0 and scan.offset >= stop and not scan.torn:
                 return text.place(scan.offset).offset >= self._stat.size
             if text.ended and held:
@@ -278,50 +256,11 @@ class _Reading:
         """An event from before the mark, for which the log is read again from its beginning."""
         mark: Mark | None = None
         while mark is None or seq >= mark.next_seq:
-            reading = _Reading(self._files, self._file, self._log, self._stat, False)
-            piece = reading.read(mark, TAIL_BYTES)
+            attempt = _Reading(self._files, self._file, self._log, self._stat, False)
+            piece = attempt.read(mark, TAIL_BYTES)
             if seq < piece.mark.next_seq:
                 return piece.events[seq - piece.mark.next_seq]
             if piece.complete:
                 break
             mark = piece.mark
         return None
-
-    def _fits(self, mark: Mark, text: LogText) -> bool:
-        stat = self._stat
-        return (
-            (mark.device, mark.inode) == (stat.device, stat.inode)
-            and mark.offset <= stat.size
-            and mark.beginning == self._beginning(mark.offset)
-            and mark.ending == self._ending(mark.offset)
-            and mark.skipped == text.skipped(mark.place)
-        )
-
-    def _mark(self, scan: Scan, text: LogText, before: Mark | None) -> Mark:
-        """The mark at the end of a scan that began at ``before``."""
-        place = text.place(scan.offset)
-        if before is not None and before.place == place:
-            return before
-        if before is not None and before.offset >= _GUARD_BYTES:
-            beginning = before.beginning
-        else:
-            beginning = self._beginning(place.offset)
-        return Mark(
-            self._stat.device,
-            self._stat.inode,
-            place.offset,
-            scan.accepted_lines,
-            scan.next_seq,
-            beginning,
-            self._ending(place.offset),
-            place.skip,
-            text.skipped(place),
-        )
-
-    def _beginning(self, offset: int) -> bytes:
-        return blake2b(self._file.read(0, min(offset, _GUARD_BYTES)), digest_size=16).digest()
-
-    def _ending(self, offset: int) -> bytes:
-        """A digest of what stands before ``offset`` and is not part of the beginning."""
-        start = max(offset - _GUARD_BYTES, _GUARD_BYTES)
-        return blake2b(self._file.read(start, max(offset - start, 0)), digest_size=16).digest()

@@ -6,7 +6,7 @@ Everything here reads a store and runs on a worker thread; the index writer gets
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import frozen
 from msgspec.structs import replace
@@ -53,7 +53,8 @@ class Continuation:
 
     mark: bytes
     next_seq: int
-    checkpoint: Checkpoint
+    fold: SessionProjection | Checkpoint
+    """The fold there, or an earlier one that is to be caught up."""
 
 
 @frozen
@@ -82,92 +83,108 @@ class Unreadable:
     revision: str
 
 
+@frozen
+class Gone:
+    """A stored session that was removed between a look at it and the reading of it."""
+
+    session_id: str
+
+
+Piece: TypeAlias = SessionSlice | Unreadable | Gone
+"""What the index writer takes."""
+
+
 def read_slices(
     store: SessionStore,
     snapshot: Snapshot,
     continuation: Continuation | None,
-    warm: SessionProjection | None,
     extract: Extract,
-) -> Iterator[SessionSlice | Unreadable]:
-    """Fold what is new in one stored log; nothing where the session has gone.
-
-    ``warm`` is the fold at ``continuation``, or ``None`` where only its checkpoint is left.
-    """
+) -> Iterator[Piece]:
+    """Fold what is new in one stored log. A fold in ``continuation`` then belongs to the slices."""
     session_id = snapshot.header.id
     try:
         if continuation is not None:
-            appended = _appended(store, session_id, continuation, warm, extract)
+            appended = _appended(store, snapshot.header, continuation, extract)
             if appended is not None:
                 yield appended
                 return
         yield from _whole(store, session_id, extract)
-    except NotFound:
         return
+    except NotFound:
+        left_out: Piece = Gone(session_id)
     except StoreFailed as error:
         # This says nothing of the log: whoever looks next tries again, whatever its revision.
-        yield Unreadable(_skipped(snapshot, error), "")
+        left_out = Unreadable(_skipped(snapshot, error), "")
     except SessionError as error:
-        yield Unreadable(_skipped(snapshot, error), snapshot.revision)
+        left_out = Unreadable(_skipped(snapshot, error), snapshot.revision)
+    # Only now: the error holds what was read.
+    yield left_out
 
 
 def _whole(store: SessionStore, session_id: str, extract: Extract) -> Iterator[SessionSlice]:
-    tail = store.read_tail(session_id, None, BUILD_BYTES)
-    projection = SessionProjection(tail.snapshot.header, extract)
-    begins = True
-    while True:
-        yield _slice(tail, projection, tail.events, begins=begins)
-        if tail.complete:
-            return
-        begins = False
-        tail = store.read_tail(session_id, tail.mark, BUILD_BYTES)
+    mark: bytes | None = None
+    complete = False
+    while not complete:
+        tail = store.read_tail(session_id, mark, BUILD_BYTES)
         if not tail.appended:
-            # The log was replaced while it was read: what was built of it is void.
+            # Also where the log was replaced while it was read: what was built of it is void.
             projection = SessionProjection(tail.snapshot.header, extract)
-            begins = True
+        folded = _slice(tail, projection, tail.events, begins=not tail.appended)
+        mark, complete = tail.mark, tail.complete
+        # The next tail is read when nothing holds this one any more.
+        del tail
+        yield folded
 
 
 def _appended(
     store: SessionStore,
-    session_id: str,
+    header: SessionHeader,
     continuation: Continuation,
-    warm: SessionProjection | None,
     extract: Extract,
 ) -> SessionSlice | None:
     """The slice behind ``continuation``, or ``None`` where the log must be built anew."""
-    tail = store.read_tail(session_id, continuation.mark, APPEND_BYTES)
+    projection: SessionProjection | None
+    if isinstance(continuation.fold, Checkpoint):
+        projection = _caught_up(store, header, continuation.fold, continuation.next_seq, extract)
+    else:
+        projection = continuation.fold
+    if projection is None:
+        return None
+    tail = store.read_tail(header.id, continuation.mark, APPEND_BYTES)
     if not tail.appended or not tail.complete:
         return None
-    projection = warm
-    if projection is None:
-        projection = _caught_up(store, tail.snapshot.header, continuation, extract)
-        if projection is None:
-            return None
     return _slice(tail, projection, tail.events, begins=False)
 
 
 def _caught_up(
-    store: SessionStore, header: SessionHeader, continuation: Continuation, extract: Extract
+    store: SessionStore,
+    header: SessionHeader,
+    checkpoint: Checkpoint,
+    next_seq: int,
+    extract: Extract,
 ) -> SessionProjection | None:
-    """The fold at ``continuation``, from its checkpoint and the events between the two."""
-    checkpoint = continuation.checkpoint
+    """The fold at ``next_seq``, from a checkpoint and the events between the two."""
     try:
         projection = SessionProjection.decode(header, checkpoint.state, extract)
     except ValueError:
         # Written by another version of this library: what was folded is folded again.
         return None
     mark = checkpoint.mark
-    while projection.next_seq < continuation.next_seq:
-        if mark is None:
-            return None
+    while mark is not None and projection.next_seq < next_seq:
         between = store.read_tail(header.id, mark, BUILD_BYTES)
-        if not between.appended:
-            return None
-        for event in between.events[: continuation.next_seq - projection.next_seq]:
-            projection.advance(event)
-        if between.complete:
-            break
-        mark = between.mark
-    return projection if projection.next_seq == continuation.next_seq else None
+        mark = _followed(projection, between, next_seq)
+        # The next tail is read when nothing holds this one any more.
+        del between
+    return projection if projection.next_seq == next_seq else None
+
+
+def _followed(projection: SessionProjection, tail: Tail, end: int) -> bytes | None:
+    """The mark behind a tail whose events before ``end`` were folded, if the log goes on there."""
+    if not tail.appended:
+        return None
+    for event in tail.events[: end - projection.next_seq]:
+        projection.advance(event)
+    return None if tail.complete else tail.mark
 
 
 def _slice(

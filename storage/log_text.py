@@ -25,6 +25,7 @@ from .frames import (
     find_frame,
 )
 from .json_line import RECORD_BYTES
+from .large_records import LARGE_BYTES, wait_for_turn
 from .zstandard import ZstdMissing
 
 PIECE_BYTES: Final = 1024 * 1024
@@ -122,6 +123,8 @@ class PlainText(LogText):
             pieces.append(piece)
             held += len(piece)
             length = PIECE_BYTES
+            if held > LARGE_BYTES:
+                wait_for_turn()
         raise _no_first_line(self._name, held, f"{self._size} bytes without a whole first line")
 
     def seek(self, place: Place) -> None:
@@ -170,6 +173,8 @@ class FramedText(LogText):
         while held <= RECORD_BYTES and (piece := self._take(text, PIECE_BYTES)):
             pieces.append(piece)
             held += len(piece)
+            if held > LARGE_BYTES:
+                wait_for_turn()
         line, end, rest = b"".join(pieces).partition(b"\n")
         if end and not rest:
             return line, Place(frame.end)

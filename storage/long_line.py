@@ -14,28 +14,33 @@ from typing import Final
 
 import msgspec
 
+from ..history.long_payload import paired_surrogates
 from ..messages.json import MAX_DEPTH
-
-LONG_BYTES: Final = 4 * 1024 * 1024
-"""A longer line is long."""
 
 _SLICE_BYTES: Final = 1024 * 1024
 _INTEGER_DIGITS: Final = 4300
 """More digits than this Python refuses to convert."""
 
-_TOKEN: Final = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"'
-    rb"|[\[{]|[\]}]"
-    # Only what may be beyond a double or an int; other numbers are no tokens here.
-    rb"|[0-9]{300,}+(?:\.[0-9]+)?+(?:[eE][+-]?[0-9]++)?+"
-    rb"|(?<![0-9.])[0-9.]++[eE]\+?[0-9]{3,}+",
-    re.DOTALL,
+# What is neither a bracket nor a number that may be beyond a double or an int.
+_HARMLESS: Final = (
+    rb'[^"\[\]{}0-9]++|"(?:[^"\\]++|\\.)*+"'
+    rb"|[0-9]{1,200}+(?![0-9])(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]{1,2}+(?![0-9]))?+(?![eE])"
 )
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
+_SKIPPED_LEVELS: Final = 2
+
+
+def _skipped(levels: int) -> bytes:
+    """A pattern of anything harmless, in at most so many levels of nesting."""
+    if not levels:
+        return rb"(?:%s)*+" % _HARMLESS
+    inner = _skipped(levels - 1)
+    return rb"(?:%s|\[%s\]|\{%s\})*+" % (_HARMLESS, inner, inner)
+
+
+_FLAT: Final = re.compile(_skipped(0), re.DOTALL)
+_SHALLOW: Final = re.compile(_skipped(_SKIPPED_LEVELS), re.DOTALL)
+_BRACKETS: Final = re.compile(rb"[\[{]++|[\]}]++")
+_NUMBER: Final = re.compile(rb"[0-9.]++(?:[eE][+-]?[0-9]++)?+")
 _decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -88,10 +93,7 @@ def _repaired(line: bytes, longest: int) -> bytes:
 
 def _with_lone_surrogates(text: bytes, refusal: Exception) -> dict[str, bytes]:
     """The members of a line in which escapes of surrogates stand alone, as they are written."""
-    paired = bytearray(text)
-    for escape in _ESCAPE.finditer(text):
-        if escape[1] is not None:
-            paired[slice(*escape.span(1))] = b"u0041"
+    paired = paired_surrogates(text)
     try:
         found = _decode(paired)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -114,24 +116,32 @@ def _original(text: bytes, paired: bytearray, name: str, member: memoryview) -> 
 
 def _check_tokens(text: bytes) -> None:
     """Check how deep a line is nested and whether its numbers can be decoded."""
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        first = text[token.start()]
-        if first in b"[{":
-            depth += 1
-            # The envelope is one level of its own.
-            if depth > MAX_DEPTH + 1:
+    # The envelope is one level of its own.
+    depth, deepest = 0, MAX_DEPTH + 1
+    at = 0
+    while at < len(text):
+        skip = _SHALLOW if depth + _SKIPPED_LEVELS <= deepest else _FLAT
+        if harmless := skip.match(text, at):
+            at = harmless.end()
+        if brackets := _BRACKETS.match(text, at):
+            length = brackets.end() - at
+            depth += length if text[at] in b"[{" else -length
+            if depth > deepest:
                 raise _too_deep(text)
-        elif first in b"]}":
-            depth -= 1
-        elif first != ord('"'):
-            _check_number(text, token[0])
+            at = brackets.end()
+        elif at < len(text):
+            at = _check_number(text, at)
 
 
-def _check_number(text: bytes, number: bytes) -> None:
+def _check_number(text: bytes, at: int) -> int:
+    """Check the number that stands at a place; where it ends."""
+    found = _NUMBER.match(text, at)
+    assert found is not None
+    number = found[0]
     whole = number.isdigit()
     if len(number) > _INTEGER_DIGITS if whole else math.isinf(float(number)):
         raise TooMuch(f"{len(text)} bytes with a number out of range: {number[:40].decode()}")
+    return found.end()
 
 
 def _too_deep(line: bytes) -> TooMuch:

@@ -7,13 +7,14 @@ the kind of refusal decides what becomes of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from sys import intern
 from typing import Any, Final, Literal
 
 import msgspec
 
+from ..history.long_payload import LONG_BYTES
 from ..messages.errors import InvalidJson
 from ..messages.event import Event, Replace, SurfaceOp
 from ..messages.header import FORMAT_VERSION
@@ -31,7 +32,6 @@ from .json_line import (
     short_members,
     whole_number,
 )
-from .long_line import LONG_BYTES
 from .packing import ROW_PREFIXES, MalformedRow, OverfullRow, is_packed, unpack
 
 _PACKED_BYTES: Final = 2 * LONG_BYTES
@@ -229,6 +229,15 @@ def render_event(event: Event) -> bytes:
     Raises:
         ValueError: the payload is no JSON, or the line is longer or deeper than a reader accepts.
     """
+    return _render(event, pack_sources)
+
+
+def render_plainly(event: Event) -> bytes:
+    """The line likewise, every cited seq a number of its own, as any reader takes it."""
+    return _render(event, list)
+
+
+def _render(event: Event, cited: Callable[[tuple[int, ...]], Sequence[int | list[int]]]) -> bytes:
     try:
         data = decode(event.raw)
     except InvalidJson as error:
@@ -255,7 +264,7 @@ def render_event(event: Event) -> bytes:
     elif event.surface_op is not None:
         line += b',"surfaceOp":"append"'
     if event.source_event_seqs is not None:
-        line += b',"sourceEventSeqs":' + encode(pack_sources(event.source_event_seqs))
+        line += b',"sourceEventSeqs":' + encode(cited(event.source_event_seqs))
     if len(line) >= RECORD_BYTES:
         raise ValueError(
             f"event {event.seq} ({event.type}): {len(line)} bytes is over {RECORD_BYTES}"

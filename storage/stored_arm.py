@@ -13,7 +13,15 @@ from .contract import Snapshot
 from .document_rows import Extent, divided
 from .index_tables import FileState, IndexTables, Transaction
 from .index_values import blob, decode_skipped, encode_skipped, integer, key, text, text_of
-from .log_slices import Checkpoint, Continuation, SessionSlice, Unreadable, closing_documents
+from .log_slices import (
+    Checkpoint,
+    Continuation,
+    Gone,
+    Piece,
+    SessionSlice,
+    Unreadable,
+    closing_documents,
+)
 
 WARM_PROJECTIONS: Final = 64
 """Stored sessions whose fold stays in memory for the next append."""
@@ -33,6 +41,8 @@ class StoredEntry:
     state: FileState
     provisional: bool = False
     """Whether a further change of the log might not show in its revision."""
+    mark: bytes | None = None
+    """Where the store continues, as far as this process wrote it."""
 
 
 @define(eq=False)
@@ -117,17 +127,28 @@ class StoredArm:
         seq, state, mark = found
         return Checkpoint(integer(seq), blob(state), None if mark is None else blob(mark))
 
+    def take_continuation(self, session_id: str) -> Continuation | None:
+        """Where an append continues with a fold in memory, which then belongs to the caller."""
+        entry = self.entries.get(session_id)
+        if entry is None or entry.mark is None or not entry.state.settled:
+            return None
+        warm = self.take_warm(session_id)
+        return None if warm is None else Continuation(entry.mark, entry.state.next_seq, warm)
+
     def take_warm(self, session_id: str) -> SessionProjection | None:
         """The fold of a session where it is still in memory; it then belongs to the caller."""
         entry = self.entries.get(session_id)
         return self._warm.pop(entry.no, None) if entry is not None else None
 
-    def write(self, tx: Transaction, pieces: Sequence[SessionSlice | Unreadable]) -> None:
+    def write(self, tx: Transaction, pieces: Sequence[Piece]) -> None:
         """Write slices; at most one a session that completes it."""
         try:
             for piece in pieces:
                 if isinstance(piece, Unreadable):
                     self._leave_out(tx, piece)
+                elif isinstance(piece, Gone):
+                    self._builds.pop(piece.session_id, None)
+                    self.forget(tx, piece.session_id)
                 elif piece.begins or piece.snapshot.header.id in self._builds:
                     self._build(tx, piece)
                 else:
@@ -205,7 +226,7 @@ class StoredArm:
         state = _state_of(snapshot.revision, projection, tx)
         tables.insert_session(no, snapshot.header, state)
         self.keep_state(no, projection, piece.mark)
-        entry = StoredEntry(no, state, snapshot.provisional)
+        entry = StoredEntry(no, state, snapshot.provisional, piece.mark)
         self.remember(tx, snapshot.header.id, entry, projection)
 
     # -- appending ----------------------------------------------------------------------------
@@ -225,7 +246,7 @@ class StoredArm:
             state = _state_of(snapshot.revision, projection, tx)
             tables.update_session(no, state)
             self._move_on(no, projection, piece.mark)
-        entry = StoredEntry(no, state, snapshot.provisional)
+        entry = StoredEntry(no, state, snapshot.provisional, piece.mark)
         self.remember(tx, snapshot.header.id, entry, projection)
 
     def drop_closers(self, no: int, next_seq: int) -> tuple[Extent, ...]:
@@ -286,10 +307,14 @@ class StoredArm:
 
     def _cool_down(self) -> None:
         """Forget the oldest folds beyond what may stay in memory."""
-        nodes = sum(len(projection.surface) for projection in self._warm.values())
-        while len(self._warm) > WARM_PROJECTIONS or (nodes > WARM_NODES and len(self._warm) > 1):
-            oldest = next(iter(self._warm))
-            nodes -= len(self._warm.pop(oldest).surface)
+        # As a list, since readers take folds meanwhile.
+        folds = list(self._warm.items())
+        left, nodes = len(folds), sum(len(projection.surface) for _, projection in folds)
+        for no, projection in folds:
+            if left <= WARM_PROJECTIONS and (nodes <= WARM_NODES or left <= 1):
+                return
+            self._warm.pop(no, None)
+            left, nodes = left - 1, nodes - len(projection.surface)
 
     # -- what is left out ---------------------------------------------------------------------
 

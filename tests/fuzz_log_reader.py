@@ -14,12 +14,12 @@ import sys
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from traceback import format_exception
 from types import FrameType, TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn, Protocol, Self
 
 from attrs import define, field, frozen
 
@@ -322,22 +322,36 @@ def _hung(_signal: int, _frame: FrameType | None) -> None:
     raise AssertionError(f"reading took more than {HANG_SECONDS} s")
 
 
-def main() -> int:
-    """Fuzz as the arguments say; the exit status is 1 where something was found."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+class Fuzzed(Protocol):
+    """A fuzzer that counts what became of its inputs."""
+
+    outcomes: Counter[str]
+
+    @property
+    def failures(self) -> Sequence[object]: ...
+
+    def feed(self, seed: int, count: int) -> None: ...
+
+
+def arguments() -> argparse.ArgumentParser:
+    """What every fuzzer is told."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    return parser
+
+
+def drive(run: Fuzzed, seed: int, inputs: int) -> int:
+    """Feed a fuzzer and print what it found; the exit status, 1 where it found something."""
     signal.signal(signal.SIGALRM, _hung)
-    run = Run()
-    run.feed(arguments.seed, 500)
+    run.feed(seed, 500)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, done, part = time.monotonic(), 0, 0
-    while done < arguments.inputs:
+    while done < inputs:
         part += 1
-        size = min(1000, arguments.inputs - done)
+        size = min(1000, inputs - done)
         signal.alarm(HANG_SECONDS * 6)
-        run.feed(arguments.seed * 1_000_003 + part, size)
+        run.feed(seed * 1_000_003 + part, size)
         done += size
         if done % 50_000 == 0:
             print(f"{done} inputs, {len(run.failures)} failures", flush=True)
@@ -351,4 +365,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = arguments().parse_args()
+    sys.exit(drive(Run(), asked.seed, asked.inputs))

@@ -17,11 +17,12 @@ from builders import (
     tool_call,
     user_data,
 )
-from search_model import surface_nodes
 
 from session_query.messages.event import Event, EventDraft, Replace
 from session_query.messages.header import SessionHeader
-from session_query.messages.json import Json, encode, member
+from session_query.messages.json import Json, member
+from session_query.simulations.logs import Voice, event_of
+from session_query.simulations.search_model import surface_nodes
 from session_query.storage.contract import SessionStore
 from session_query.storage.jsonl import JsonlStore
 from session_query.storage.memory import MemoryStore
@@ -38,16 +39,9 @@ TOOLS = ("read", "session_search")
 CALLS = ("c1", "c2")
 
 
-@frozen
-class Voice:
-    """How long the texts of a corpus are, in words."""
-
-    fewest: int
-    most: int
-
-    def text(self, rng: Random) -> str:
-        words = [rng.choice(WORDS) for _ in range(rng.randint(self.fewest, self.most))]
-        return "".join(word + rng.choice(GAPS) for word in words)
+def voice_of(fewest: int, most: int) -> Voice:
+    """Texts of so many of these words."""
+    return Voice(fewest, most, WORDS, GAPS)
 
 
 def random_header(rng: Random, session_id: str) -> SessionHeader:
@@ -68,19 +62,6 @@ def random_drafts(rng: Random, voice: Voice, log: Sequence[Event], count: int) -
         drafts.append(draft)
         events.append(event_of(draft, len(events), 0))
     return drafts
-
-
-def event_of(draft: EventDraft, seq: int, time: int) -> Event:
-    """The event that a draft becomes when somebody else writes it."""
-    return Event(
-        draft.type,
-        seq,
-        time,
-        encode(draft.data),
-        draft.surface_op,
-        draft.source_event_seqs,
-        draft.ignorable,
-    )
 
 
 def random_events(rng: Random, voice: Voice, log: Sequence[Event], count: int) -> tuple[Event, ...]:

@@ -24,12 +24,11 @@ from search_corpus import (
     MemoryHand,
     OutsideHand,
     StoredSession,
-    Voice,
     random_drafts,
     random_events,
     random_header,
+    voice_of,
 )
-from search_model import ModelSession, find_events, find_sessions, model_records
 
 from session_query.actors.composition import open_session_query
 from session_query.actors.live_session import LiveSession
@@ -59,6 +58,13 @@ from session_query.messages.records import (
     SessionSearchHit,
     SessionSearchPage,
     Surface,
+)
+from session_query.simulations.logs import Voice
+from session_query.simulations.search_model import (
+    ModelSession,
+    find_events,
+    find_sessions,
+    model_records,
 )
 from session_query.storage.contract import (
     TAIL_BYTES,
@@ -697,7 +703,7 @@ def random_hand(
 async def search_world(directory: Path, seed: int) -> AsyncIterator[SearchWorld]:
     """A world with a service whose index, store and texts are drawn from ``seed``."""
     rng = Random(f"world {seed}")
-    voice = rng.choice([Voice(0, 2), Voice(1, 8), Voice(4, 9)])
+    voice = rng.choice([voice_of(0, 2), voice_of(1, 8), voice_of(4, 9)])
     config = IndexConfig(
         path=str(directory / "index.db") if rng.random() < 0.9 else MEMORY,
         journal_mode=rng.choice(JOURNALS),

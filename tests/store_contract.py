@@ -1,7 +1,11 @@
-"""What every session store must do, as a suite: a store's own tests subclass ``StoreContract``."""
+"""What every session store must do, as suites: a store's own tests subclass one of them.
+
+``ReadingContract`` is for all, ``StoreContract`` for those that also write.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -67,42 +71,212 @@ def tail_events(store: SessionStore, session_id: str, limit: int) -> tuple[Event
     return tuple(events)
 
 
-def follow(store: SessionStore, count: int) -> tuple[Event, ...]:
+def follow(corpus: Corpus, count: int) -> tuple[Event, ...]:
     """Read a growing session by its tails until it has ``count`` events."""
     events: list[Event] = []
     mark: bytes | None = None
     while len(events) < count:
-        [seen] = store.sweep().snapshots
-        assert seen.header == header()
-        tail = store.read_tail("s", mark)
+        [seen] = corpus.store.sweep().snapshots
+        assert seen.header == corpus.header("s")
+        tail = corpus.store.read_tail("s", mark)
         assert tail.appended or mark is None
         events += tail.events
         mark = tail.mark
     return tuple(events)
 
 
-class StoreContract:
+class Corpus(ABC):
+    """Sessions in a store, written by whoever writes there; each is a log of as many events."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store = store
+
+    @abstractmethod
+    def put(self, session_id: str, begin: int, end: int) -> None:
+        """Store the events from ``begin`` to ``end``; those before ``begin`` are there."""
+
+    @abstractmethod
+    def events(self, session_id: str, count: int) -> tuple[Event, ...]:
+        """The first ``count`` events of a session, as they must be read."""
+
+    @abstractmethod
+    def header(self, session_id: str) -> SessionHeader:
+        """The header of a session, as it must be read."""
+
+
+class WrittenCorpus(Corpus):
+    """Sessions written through the store itself."""
+
+    def put(self, session_id: str, begin: int, end: int) -> None:
+        with (
+            self.store.open(session_id, "write")
+            if begin
+            else self.store.create(self.header(session_id)) as writer
+        ):
+            writer.append(turns(end)[begin:])
+
+    def events(self, session_id: str, count: int) -> tuple[Event, ...]:
+        return turns(count)
+
+    def header(self, session_id: str) -> SessionHeader:
+        return header(session_id)
+
+
+class ReadingContract:
+    """What every store must do for its readers.
+
+    Subclasses give ``corpus``, a fixture with an empty store.
+    """
+
+    def test_an_empty_store_has_no_sessions(self, corpus: Corpus) -> None:
+        assert corpus.store.sweep().snapshots == ()
+        assert corpus.store.sweep().damaged == ()
+        assert corpus.store.stat("s") is None
+
+    def test_an_absent_session_is_not_found(self, corpus: Corpus) -> None:
+        with pytest.raises(NotFound, match="'nowhere'"):
+            corpus.store.open("nowhere", "read")
+        with pytest.raises(NotFound, match="'nowhere'"):
+            corpus.store.open("nowhere", "write")
+        with pytest.raises(NotFound, match="'nowhere'"):
+            corpus.store.read_tail("nowhere", None)
+
+    def test_the_empty_id_is_absent(self, corpus: Corpus) -> None:
+        assert corpus.store.stat("") is None
+
+    def test_what_was_stored_is_read_back(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 2)
+        corpus.put("s", 2, 5)
+        with corpus.store.open("s", "read") as reader:
+            assert reader.header == corpus.header("s")
+            assert reader.read() == corpus.events("s", 5)
+            log = reader.read_log()
+        assert log.events == corpus.events("s", 5)
+        assert (log.inherited_event_count, log.left_out) == (0, None)
+
+    def test_every_stored_session_is_swept_and_looked_at(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 2)
+        corpus.put("t", 0, 4)
+        swept = {snapshot.header.id: snapshot for snapshot in corpus.store.sweep().snapshots}
+        assert {key: found.header for key, found in swept.items()} == {
+            "s": corpus.header("s"),
+            "t": corpus.header("t"),
+        }
+        seen = corpus.store.stat("t")
+        assert seen is not None
+        assert (seen.header, seen.revision) == (corpus.header("t"), swept["t"].revision)
+
+    def test_an_open_reader_sees_what_is_appended(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 1)
+        with corpus.store.open("s", "read") as reader:
+            assert reader.read() == corpus.events("s", 1)
+            corpus.put("s", 1, 3)
+            assert reader.read() == corpus.events("s", 3)
+
+    @pytest.mark.parametrize(
+        ("offset", "length"), [(0, 0), (0, 2), (1, 2), (3, None), (5, None), (9, 4), (2, 90)]
+    )
+    def test_a_read_gives_the_slice_that_was_asked_for(
+        self, corpus: Corpus, offset: int, length: int | None
+    ) -> None:
+        corpus.put("s", 0, 5)
+        with corpus.store.open("s", "read") as reader:
+            end = None if length is None else offset + length
+            assert reader.read(offset, length) == corpus.events("s", 5)[offset:end]
+
+    @pytest.mark.parametrize(
+        ("offset", "length"), [(-1, None), (0, -1), (1.0, None), (True, 1), (0, "1"), (2**53, 1)]
+    )
+    def test_a_bound_that_is_no_count_is_refused(
+        self, corpus: Corpus, offset: int, length: int | None
+    ) -> None:
+        corpus.put("s", 0, 1)
+        reader = corpus.store.open("s", "read")
+        with reader, pytest.raises(ValueError, match="whole number"):
+            reader.read(offset, length)
+
+    def test_a_closed_reader_refuses_everything_first(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 1)
+        reader = corpus.store.open("s", "read")
+        reader.close()
+        reader.close()
+        with pytest.raises(HandleClosed):
+            reader.read(-1)
+        with pytest.raises(HandleClosed):
+            reader.read_log()
+
+    def test_the_revision_changes_when_the_log_does(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 1)
+        first = corpus.store.stat("s")
+        assert first is not None
+        assert corpus.store.read_tail("s", None).snapshot.revision == first.revision
+        corpus.put("s", 1, 2)
+        second = corpus.store.stat("s")
+        assert second is not None
+        assert second.revision != first.revision
+        with corpus.store.open("s", "read") as reader:
+            assert reader.read_log().snapshot.revision == second.revision
+
+    def test_a_tail_from_nowhere_is_the_whole_log(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 3)
+        tail = corpus.store.read_tail("s", None)
+        assert (tail.events, tail.appended, tail.complete) == (corpus.events("s", 3), False, True)
+        assert tail.snapshot.header == corpus.header("s")
+
+    def test_a_tail_holds_only_what_came_behind_its_mark(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 2)
+        mark = corpus.store.read_tail("s", None).mark
+        corpus.put("s", 2, 5)
+        tail = corpus.store.read_tail("s", mark)
+        events = corpus.events("s", 5)[2:]
+        assert (tail.events, tail.appended, tail.complete) == (events, True, True)
+        seen = corpus.store.stat("s")
+        assert seen is not None
+        assert tail.snapshot.revision == seen.revision
+        again = corpus.store.read_tail("s", tail.mark)
+        assert (again.events, again.appended, again.complete) == ((), True, True)
+
+    def test_a_small_limit_gives_one_event_at_a_time(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 3)
+        tail = corpus.store.read_tail("s", None, 1)
+        assert tail.events == corpus.events("s", 1)
+        assert not tail.complete
+        assert tail_events(corpus.store, "s", 1) == corpus.events("s", 3)
+
+    @pytest.mark.parametrize(
+        "mark", [b"", b"not a mark", b"\x92\x01", b"\x97\x01\x01\x01\x01\x01\xc4\x00\xc4\x00"]
+    )
+    def test_a_mark_of_another_log_begins_again(self, corpus: Corpus, mark: bytes) -> None:
+        corpus.put("s", 0, 2)
+        tail = corpus.store.read_tail("s", mark)
+        assert (tail.events, tail.appended) == (corpus.events("s", 2), False)
+
+    def test_the_mark_of_one_session_does_not_fit_another(self, corpus: Corpus) -> None:
+        corpus.put("a", 0, 1)
+        corpus.put("b", 0, 3)
+        tail = corpus.store.read_tail("b", corpus.store.read_tail("a", None).mark)
+        assert (tail.events, tail.appended) == (corpus.events("b", 3), False)
+
+    def test_threads_may_look_and_read_while_another_writes(self, corpus: Corpus) -> None:
+        corpus.put("s", 0, 1)
+        with ThreadPoolExecutor(3) as threads:
+            readers = [threads.submit(follow, corpus, 30) for _ in range(3)]
+            for seq in range(1, 30):
+                corpus.put("s", seq, seq + 1)
+            for reader in readers:
+                assert reader.result() == corpus.events("s", 30)
+
+
+class StoreContract(ReadingContract):
     """Subclasses give ``make``, a fixture that makes empty stores, each on a medium of its own."""
+
+    @pytest.fixture
+    def corpus(self, make: Callable[[], SessionStore]) -> Corpus:
+        return WrittenCorpus(make())
 
     @pytest.fixture
     def store(self, make: Callable[[], SessionStore]) -> SessionStore:
         return make()
-
-    def test_an_empty_store_has_no_sessions(self, store: SessionStore) -> None:
-        assert store.sweep().snapshots == ()
-        assert store.sweep().damaged == ()
-        assert store.stat("s") is None
-
-    def test_an_absent_session_is_not_found(self, store: SessionStore) -> None:
-        with pytest.raises(NotFound, match="'nowhere'"):
-            store.open("nowhere", "read")
-        with pytest.raises(NotFound, match="'nowhere'"):
-            store.open("nowhere", "write")
-        with pytest.raises(NotFound, match="'nowhere'"):
-            store.read_tail("nowhere", None)
-
-    def test_the_empty_id_is_absent(self, store: SessionStore) -> None:
-        assert store.stat("") is None
 
     def test_what_was_appended_is_read_back(self, store: SessionStore) -> None:
         events = turns(5)
@@ -288,28 +462,6 @@ class StoreContract:
                 writer.append(events[1:])
                 assert reader.read() == events
 
-    @pytest.mark.parametrize(
-        ("offset", "length"), [(0, 0), (0, 2), (1, 2), (3, None), (5, None), (9, 4), (2, 90)]
-    )
-    def test_a_read_gives_the_slice_that_was_asked_for(
-        self, store: SessionStore, offset: int, length: int | None
-    ) -> None:
-        events = turns(5)
-        store_session(store, events)
-        with store.open("s", "read") as reader:
-            end = None if length is None else offset + length
-            assert reader.read(offset, length) == events[offset:end]
-
-    @pytest.mark.parametrize(
-        ("offset", "length"), [(-1, None), (0, -1), (1.0, None), (True, 1), (0, "1"), (2**53, 1)]
-    )
-    def test_a_bound_that_is_no_count_is_refused(
-        self, store: SessionStore, offset: int, length: int | None
-    ) -> None:
-        store_session(store, turns(1))
-        with store.open("s", "read") as reader, pytest.raises(ValueError, match="whole number"):
-            reader.read(offset, length)
-
     def test_a_closed_handle_refuses_everything_first(self, store: SessionStore) -> None:
         writer = store.create(header())
         writer.append(turns(1))
@@ -350,52 +502,3 @@ class StoreContract:
         assert second != first
         with store.open("s", "read") as reader:
             assert reader.read_log().snapshot.revision == second
-
-    def test_a_tail_from_nowhere_is_the_whole_log(self, store: SessionStore) -> None:
-        store_session(store, turns(3))
-        tail = store.read_tail("s", None)
-        assert (tail.events, tail.appended, tail.complete) == (turns(3), False, True)
-        assert tail.snapshot.header == header()
-
-    def test_a_tail_holds_only_what_came_behind_its_mark(self, store: SessionStore) -> None:
-        events = turns(5)
-        with store.create(header()) as writer:
-            writer.append(events[:2])
-            mark = store.read_tail("s", None).mark
-            revision = writer.append(events[2:])
-        tail = store.read_tail("s", mark)
-        assert (tail.events, tail.appended, tail.complete) == (events[2:], True, True)
-        assert tail.snapshot.revision == revision
-        again = store.read_tail("s", tail.mark)
-        assert (again.events, again.appended, again.complete) == ((), True, True)
-
-    def test_a_small_limit_gives_one_event_at_a_time(self, store: SessionStore) -> None:
-        store_session(store, turns(3))
-        tail = store.read_tail("s", None, 1)
-        assert tail.events == turns(1)
-        assert not tail.complete
-        assert tail_events(store, "s", 1) == turns(3)
-
-    @pytest.mark.parametrize(
-        "mark", [b"", b"not a mark", b"\x92\x01", b"\x97\x01\x01\x01\x01\x01\xc4\x00\xc4\x00"]
-    )
-    def test_a_mark_of_another_log_begins_again(self, store: SessionStore, mark: bytes) -> None:
-        store_session(store, turns(2))
-        tail = store.read_tail("s", mark)
-        assert (tail.events, tail.appended) == (turns(2), False)
-
-    def test_the_mark_of_one_session_does_not_fit_another(self, store: SessionStore) -> None:
-        store_session(store, turns(1), header("a"))
-        store_session(store, turns(3), header("b"))
-        tail = store.read_tail("b", store.read_tail("a", None).mark)
-        assert (tail.events, tail.appended) == (turns(3), False)
-
-    def test_threads_may_look_and_read_while_another_writes(self, store: SessionStore) -> None:
-        events = turns(30)
-        with store.create(header()) as writer, ThreadPoolExecutor(3) as threads:
-            writer.append(events[:1])
-            readers = [threads.submit(follow, store, len(events)) for _ in range(3)]
-            for event in events[1:]:
-                writer.append((event,))
-            for reader in readers:
-                assert reader.result() == events

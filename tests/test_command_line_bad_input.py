@@ -30,7 +30,6 @@ def check(run: Run, status: int, *fragments: str) -> None:
     [
         (["search", "", *STORE], "the query is blank"),
         (["search", " \t", *STORE], "the query is blank"),
-        (["search", "x"], "Say --store DIR or set SESSION_QUERY_STORE"),
         (["list", "--store", ""], "the store '' names no folder"),
         (["search", "x", *STORE, "--index", " "], "--index ' '"),
         (["search", "x", *STORE, "--since", "2026-03-02"], "2026-03-02T09:14:00Z"),

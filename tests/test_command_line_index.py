@@ -115,7 +115,7 @@ async def test_an_index_in_use_is_refused_by_the_name_of_its_owner(
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (("status",), 2),
+        (("status",), 1),
         (("purge", "--store", str(EXAMPLES)), 2),
         (("purge", "a", "b", "--store", str(EXAMPLES)), 2),
         (("rebuild", "--store", "/no/such/store"), 1),

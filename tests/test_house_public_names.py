@@ -15,8 +15,15 @@ import session_query
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "Archive",
+    "Attachment",
     "Availability",
     "AvailabilityIn",
+    "Caller",
+    "Checkpoints",
+    "ClaudeCodeStore",
+    "CodexStore",
+    "Configuration",
     "CreatedAt",
     "Cwd",
     "ErrorCode",
@@ -28,6 +35,10 @@ PUBLIC = [
     "EventSearchPage",
     "EventTrace",
     "EventWindow",
+    "Execution",
+    "Fault",
+    "Harness",
+    "HarnessErrorCode",
     "Ids",
     "IndexConfig",
     "IndexStatus",
@@ -39,11 +50,18 @@ PUBLIC = [
     "LiveSessionError",
     "MemoryStore",
     "Observation",
+    "Outcome",
     "Parent",
+    "Place",
+    "Proceed",
     "Progress",
     "Projected",
+    "PromptSections",
     "QueryConfig",
+    "Registration",
     "Replace",
+    "Scheduler",
+    "SchedulerConfig",
     "SearchDocument",
     "SeqRange",
     "SessionError",
@@ -59,17 +77,42 @@ PUBLIC = [
     "SessionStore",
     "SessionSurface",
     "SessionTitle",
+    "SeveralStores",
     "Skipped",
+    "Spill",
+    "SpillConfig",
+    "SpillFiles",
+    "SpillStore",
+    "Spilled",
+    "StoreConfig",
     "Surface",
     "SurfaceIn",
     "Text",
     "TimeRange",
     "TitleResult",
     "Tokenizer",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolErrorCode",
+    "ToolRegistry",
+    "ToolResult",
+    "ToolsConfig",
     "TypeIn",
+    "Verdict",
+    "configuration_toml",
     "event_filter_from_json",
+    "mount_policies",
+    "mount_session_tools",
+    "open_archive",
+    "open_harness",
     "open_session_query",
+    "open_spill",
+    "parse_configuration",
+    "read_configuration",
     "session_filter_from_json",
+    "session_tools",
+    "workspace_tools",
 ]
 
 
@@ -125,6 +168,7 @@ def test_the_service_loads_sqlite_only_when_an_index_is_opened() -> None:
 
 def test_every_room_is_installed() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    rooms = sorted(found.parent.name for found in ROOT.glob("*/__init__.py"))
+    found = [*ROOT.glob("*/__init__.py"), *ROOT.glob("*/*/__init__.py")]
+    rooms = sorted(".".join(file.parent.relative_to(ROOT).parts) for file in found)
     installed = settings["tool"]["setuptools"]["packages"]
     assert sorted(installed) == ["session_query", *(f"session_query.{room}" for room in rooms)]

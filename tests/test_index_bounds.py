@@ -102,7 +102,7 @@ def peak_of_indexing(directory: Path, shape: Shape) -> Peak:
     ("small", "grown", "python_of_each"),
     [
         # Of an event on the surface its node stays, whatever its text.
-        pytest.param(Shape(1, 300, 1_000), Shape(1, 1_800, 1_000), 400, id="one-huge-session"),
+        pytest.param(Shape(1, 300, 1_000), Shape(1, 1_800, 1_000), 100, id="one-huge-session"),
         # Of a session its header and its revision stay.
         pytest.param(Shape(40, 6, 900), Shape(290, 6, 900), 4 * KIB, id="many-sessions"),
         pytest.param(Shape(2, 3, 100_000), Shape(4, 9, 100_000), 0, id="huge-records"),

@@ -21,11 +21,10 @@ from search_corpus import (
     JsonlHand,
     MemoryHand,
     OutsideHand,
-    Voice,
     random_events,
     random_header,
+    voice_of,
 )
-from search_model import ModelSession, find_events, find_sessions
 from search_world import Question, random_question
 from service_world import (
     CountingStore,
@@ -42,6 +41,8 @@ from session_query.actors.service import SessionQuery
 from session_query.messages.config import MEMORY, IndexConfig, Tokenizer
 from session_query.messages.errors import ErrorCode, LiveSessionError, SessionQueryError
 from session_query.messages.records import EventSearchHit, SessionSearchHit
+from session_query.simulations.logs import Voice
+from session_query.simulations.search_model import ModelSession, find_events, find_sessions
 from session_query.storage import index, log_slices
 from session_query.storage.contract import SessionStore
 from session_query.storage.jsonl import JsonlStore
@@ -402,7 +403,7 @@ async def test_services_that_share_an_index_answer_as_if_each_were_alone(
     monkeypatch.setattr(log_slices, "BUILD_BYTES", 400)
     rng = Random(f"shared {seed}")
     hand = JsonlHand(tmp_path / "store") if seed % 3 == 0 else MemoryHand()
-    world = SharedWorld(hand, rng.choice([Voice(0, 2), Voice(1, 8)]), set())
+    world = SharedWorld(hand, rng.choice([voice_of(0, 2), voice_of(1, 8)]), set())
     path = tmp_path / "index.db"
     for _ in range(4):
         world.change(rng)

@@ -14,7 +14,7 @@ from session_query.messages.config import MEMORY, IndexConfig, identity, no_text
 from session_query.storage import index
 from session_query.storage.index import SearchIndex
 from session_query.storage.index_scan import scan
-from session_query.storage.log_slices import SessionSlice, Unreadable, read_slices
+from session_query.storage.log_slices import Piece, read_slices
 
 CONFIG = IndexConfig(path=MEMORY)
 
@@ -43,10 +43,10 @@ class StoppedIndex(SearchIndex):
         return [no for (no,) in self._db.execute("SELECT no FROM session ORDER BY no")]
 
 
-def pieces_of(*texts: str) -> list[SessionSlice | Unreadable]:
+def pieces_of(*texts: str) -> list[Piece]:
     store = store_of(session("s", *texts))
     (snapshot,) = store.sweep().snapshots
-    return [*read_slices(store, snapshot, None, None, no_text)]
+    return [*read_slices(store, snapshot, None, no_text)]
 
 
 @pytest.mark.parametrize("by", ["flag", "thread"])

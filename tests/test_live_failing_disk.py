@@ -11,12 +11,12 @@ import pytest
 import trio
 from actor_world import message
 from jsonl_files import FailingFiles
-from search_model import text_of
 from service_world import events_of, sessions_of
 
 from session_query.actors.composition import open_session_query
 from session_query.messages.config import QueryConfig
 from session_query.messages.errors import LiveErrorCode, LiveSessionError
+from session_query.simulations.search_model import text_of
 from session_query.storage.jsonl import JsonlStore
 
 CHANGES: Final = (

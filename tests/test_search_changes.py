@@ -26,7 +26,7 @@ from session_query.messages.records import Surface
 from session_query.storage import index, index_tables
 from session_query.storage.index import SearchIndex
 from session_query.storage.index_scan import scan
-from session_query.storage.log_slices import SessionSlice, Unreadable, read_slices
+from session_query.storage.log_slices import Piece, read_slices
 from session_query.storage.memory import MemoryStore
 
 CONFIG = IndexConfig(path=":memory:", max_limit=100)
@@ -117,9 +117,9 @@ async def test_all_pages_of_a_live_session_are_shown_whatever_blocks_its_rows_st
         assert sorted(seqs) == list(range(40))
 
 
-def pieces(store: MemoryStore) -> list[SessionSlice | Unreadable]:
+def pieces(store: MemoryStore) -> list[Piece]:
     (snapshot,) = store.sweep().snapshots
-    return list(read_slices(store, snapshot, None, None, no_text))
+    return list(read_slices(store, snapshot, None, no_text))
 
 
 def searched(subject: SearchIndex) -> int:

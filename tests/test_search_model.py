@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random
-from types import ModuleType
 from typing import Final
-from unittest import mock
 
 import trio
 from hypothesis import HealthCheck, Phase, given, settings
@@ -21,8 +17,7 @@ from hypothesis import strategies as st
 from search_world import search_world
 from trio.testing import MockClock
 
-from session_query.actors import reconciler, reconciliation
-from session_query.storage import index, index_scan, index_tables, log_slices, stored_arm
+from session_query.simulations.faults import small_bounds
 
 Step = tuple[str, int]
 """A kind, and the seed of everything else about it."""
@@ -33,37 +28,6 @@ STEPS: Final = (
     *["create", "resume", "flush", "close", "wait"] * 2,
     *("fork", "fail", "mount", "restart", "die", "cancel", "talk"),
 )
-
-BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
-    (reconciler, "MOVABLE_EVENTS", (1, 2, 512)),
-    (reconciliation, "CHUNK_SESSIONS", (1, 3)),
-    (index, "_MERGE_AFTER", (0, 1, 128)),
-    (index, "_TIDY_DOCUMENTS", (1, 500)),
-    (index, "_INTERRUPT_CHECK", (1, 20, 10_000)),
-    (index_scan, "_HEADROOM", (1, 4)),
-    (index_scan, "_EXTRA", (0, 1, 20)),
-    (index_tables, "_MIN_BLOCK", (1, 2, 64)),
-    (log_slices, "BUILD_BYTES", (1, 300, 1 << 20)),
-    (log_slices, "APPEND_BYTES", (300, 1 << 20)),
-    (stored_arm, "WARM_PROJECTIONS", (0, 1, 64)),
-    (stored_arm, "_STATE_LAG", (1, 3, 64)),
-)
-"""What bounds slices, blocks, caches and scans: small, so that a small corpus crosses each."""
-
-
-@contextmanager
-def small_bounds(seed: int) -> Iterator[None]:
-    """Bounds drawn from ``seed``, one of them by two names."""
-    rng = Random(f"bounds {seed}")
-    tight = rng.choice((0.0, 0.9))
-    with ExitStack() as stack:
-        for module, name, values in BOUNDS:
-            bound = values[0] if rng.random() < tight else rng.choice(values)
-            stack.enter_context(mock.patch.object(module, name, bound))
-        events = rng.choice((1, 3, 2_000))
-        for module in (index, reconciliation):
-            stack.enter_context(mock.patch.object(module, "SLICE_EVENTS", events))
-        yield
 
 
 @given(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from search_model import cut_snippet
 
 from session_query.history.snippets import excerpt
+from session_query.simulations.search_model import cut_snippet
 
 TEXTS = st.text("ab登 \n\u00a0\ufeff\ufffd", max_size=40)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_corpus import GAPS, PHRASES, WORDS
-from search_model import spans_of, stored_text, tokens
 
+from session_query.history.long_payload import MAX_INDEXED_CHARS
 from session_query.messages.config import Tokenizer
+from session_query.simulations.search_model import spans_of, stored_text, tokens
 from session_query.storage.tokens import (
-    MAX_INDEXED_CHARS,
     MatchFinder,
     indexed_form,
     match_expression,

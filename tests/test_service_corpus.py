@@ -28,7 +28,10 @@ from session_query.messages.config import MEMORY, IndexConfig
 from session_query.messages.errors import ErrorCode
 from session_query.messages.filters import CreatedAt, Ids, SeqRange, SurfaceIn
 from session_query.messages.records import Surface
+from session_query.simulations.runtime import SimulatedRuntime
+from session_query.storage.contract import TAIL_BYTES, Tail
 from session_query.storage.jsonl import JsonlStore
+from session_query.storage.memory import MemoryStore
 
 
 @pytest.fixture(params=[MEMORY, "file"])
@@ -54,6 +57,52 @@ async def test_a_log_behind_a_live_session_is_not_read_before_that_ends(
             assert store.logs_read == 0
         assert await sessions_of(query, "beta") == ["s"]
         assert store.tails == [("s", 1)]
+
+
+async def test_a_session_that_is_stored_and_ends_behind_the_look_at_the_store_is_listed() -> None:
+    replying = Hang("sweep")
+    runtime = SimulatedRuntime(linger=replying)
+    async with (
+        open_session_query(store=MemoryStore(), runtime=runtime) as query,
+        trio.open_nursery() as nursery,
+    ):
+        listed: list[str] = []
+
+        async def look() -> None:
+            listing = await query.list_sessions()
+            listed.extend(record.header.id for record in listing.sessions)
+
+        async with query.sessions.create(id="s") as live:
+            await live.commit(message("alpha"))
+            nursery.start_soon(look)
+            await wait_all_tasks_blocked()
+        assert not listed
+        replying.over.set()
+        await wait_all_tasks_blocked()
+        assert listed == ["s"]
+
+
+class VanishingStore(MemoryStore):
+    """Its logs are gone when they are to be read, after a look that still found them."""
+
+    vanishing = False
+
+    def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
+        if self.vanishing:
+            del self._sessions[session_id]
+        return super().read_tail(session_id, mark, limit)
+
+
+async def test_a_log_that_is_gone_when_it_is_to_be_read_is_not_found_as_it_was(
+    index: IndexConfig,
+) -> None:
+    store = VanishingStore([session("s", "alpha"), session("t", "alpha")])
+    async with open_session_query(store=store, index=index) as query:
+        assert await sessions_of(query, "alpha") == ["s", "t"]
+        append(store, "s", "beta")
+        store.vanishing = True
+        assert await sessions_of(query, "alpha") == ["t"]
+        assert await sessions_of(query, "beta") == []
 
 
 async def test_searching_and_reading_never_write_to_the_store(

@@ -15,19 +15,27 @@ from types import ModuleType
 import pytest
 from jsonl_files import frame, row, session_line, write_log
 
-from session_query.messages.json import Json, encode
+from session_query.actors.loaded_log import cold_log
+from session_query.history import documents, legacy, long_payload, payload, projection
+from session_query.history.fold import fold_surface
+from session_query.history.titles import fold_title
+from session_query.messages.errors import UnsupportedFormat
+from session_query.messages.json import Json, encode, text_member
 from session_query.storage import (
     frames,
     json_line,
     log_file,
+    log_slices,
     log_text,
     long_line,
     packing,
+    prefix_guard,
     records,
     scan,
 )
 from session_query.storage.contract import CorruptLog, StoreError, UnsupportedLog
 from session_query.storage.jsonl import JsonlStore
+from session_query.storage.log_slices import SessionSlice, Unreadable, read_slices
 
 KIB = 1024
 LONGEST = 512 * KIB
@@ -35,11 +43,16 @@ SLACK = 512 * KIB
 
 CONSTANTS: list[tuple[ModuleType, str, int]] = [
     *((module, "RECORD_BYTES", LONGEST) for module in (json_line, log_file, log_text, scan)),
-    *((module, "LONG_BYTES", 32 * KIB) for module in (json_line, long_line, records)),
+    *((module, "LONG_BYTES", 32 * KIB) for module in (json_line, records, payload, legacy)),
+    *((module, "MAX_INDEXED_CHARS", 8_000) for module in (projection, documents)),
+    (long_payload, "MAX_VALUES", 2_000),
+    (long_payload, "DECODED_BYTES", LONGEST * 3 // 4),
+    (long_payload, "_PIECE_BYTES", 8 * KIB),
+    (log_slices, "BUILD_BYTES", 8 * KIB),
     *((module, "PIECE_BYTES", 16 * KIB) for module in (log_text, log_file)),
     (json_line, "_DECODED_BYTES", 8 * KIB),
     (long_line, "_SLICE_BYTES", 8 * KIB),
-    (log_file, "_GUARD_BYTES", 8 * KIB),
+    (prefix_guard, "_GUARD_BYTES", 8 * KIB),
     (frames, "_AHEAD_BYTES", 8 * KIB),
     (frames, "_INPUT_BYTES", 8 * KIB),
     (records, "_PACKED_BYTES", 64 * KIB),
@@ -208,6 +221,166 @@ def test_a_packed_row_of_too_many_events_is_unsupported(
 
     def read() -> None:
         with pytest.raises(UnsupportedLog, match="line 2: a packed row"):
+            store.read_tail("s", None)
+
+    assert peak_of(read) < 3 * LONGEST + SLACK
+
+
+# -- what is made of a record ----------------------------------------------------------------------
+
+
+def message(content: bytes, more: bytes = b"") -> bytes:
+    """The payload of a user message; ``more`` are members behind the others."""
+    return b'{"id":"m","role":"user","source":{"kind":"user"},"content":%s%s}' % (content, more)
+
+
+def answer(content: bytes, more: bytes = b"") -> bytes:
+    """The payload of an assistant message."""
+    source = b'{"kind":"model","provider":"p","model":"m"}'
+    inner = b'{"id":"a","role":"assistant","source":%s,"content":%s}' % (source, content)
+    return b'{"turn":1,"step":1,"message":%s%s}' % (inner, more)
+
+
+def result(content: bytes, more: bytes = b"") -> bytes:
+    """The payload of a tool result."""
+    block = b'[{"type":"tool-result","toolCallId":"c","content":%s}]' % content
+    source = b'{"kind":"tool","callId":"c"}'
+    inner = b'{"id":"r","role":"user","source":%s,"content":%s}' % (source, block)
+    return b'{"turn":1,"step":1,"message":%s%s}' % (inner, more)
+
+
+def text(words: bytes) -> bytes:
+    """One block of text."""
+    return b'[{"type":"text","text":"%s"}]' % words
+
+
+def filled(item: bytes) -> bytes:
+    """A list of so many items that a record of it is as long as it may be."""
+    return b"[" + item + (b"," + item) * ((FULL - 400) // (len(item) + 1)) + b"]"
+
+
+LISTS, OBJECTS = filled(b"[]"), filled(b'{"a":{}}')
+KEYS = b"{" + b",".join(b'"%07d":0' % key for key in range((FULL - 400) // 12)) + b"}"
+NESTED = b'{"type":"tool-result","content":[' * 100 + b"]}" * 100
+LETTERS = b"x" * (FULL - 400)
+EMOJI = b"\xf0\x9f\x98\x80" * (FULL // 4 - 100)
+
+FOLDED: dict[str, tuple[str, bytes]] = {
+    "a text": ("user/message", message(text(LETTERS))),
+    "a text of wide characters": ("user/message", message(text(EMOJI))),
+    "a text of escapes": ("user/message", message(text(b"\\n\\u0041" * (FULL // 8 - 100)))),
+    "a text of lone surrogates": ("user/message", message(text(b"\\ud800" * (FULL // 6 - 100)))),
+    "white space": ("user/message", message(text(b" " * (FULL - 400)))),
+    "reasoning": ("assistant/message", answer(b'[{"type":"reasoning","text":"%s"}]' % EMOJI)),
+    "an image": ("user/message", message(b'[{"type":"image","data":"%s"}]' % LETTERS)),
+    "lists beside a message": ("user/message", message(b"[]", b',"meta":' + LISTS)),
+    "keys beside a message": ("user/message", message(b"[]", b',"meta":' + KEYS)),
+    "the stream of an answer": ("assistant/message", answer(b"[]", b',"stream":' + OBJECTS)),
+    "the stream of an attempt": ("assistant/attempt", b'{"turn":1,"stream":%s}' % LISTS),
+    "a long result": ("tool/result", result(text(LETTERS))),
+    "much beside a result": ("tool/result", result(b"[]", b',"more":"%s"' % LETTERS[: FULL // 2])),
+    "long arguments": ("tool/call", b'{"callId":"c","name":"n","arguments":"%s"}' % LETTERS),
+    "a todo": ("todo/write", b'{"todos":[{"status":"open","content":"%s"}]}' % EMOJI),
+    "an error": (
+        "turn/end",
+        b'{"turn":1,"reason":{"kind":"error","error":{"message":"%s"}}}' % EMOJI,
+    ),
+    "lists of a host's own": ("demo/x", LISTS),
+    "keys of a host's own": ("demo/x", KEYS),
+    "wide text of a host's own": ("demo/x", b'{"text":"%s"}' % EMOJI),
+}
+REFUSED: dict[str, tuple[str, bytes]] = {
+    "blocks that are lists": ("user/message", message(LISTS)),
+    "blocks that are objects": ("user/message", message(OBJECTS)),
+    "blocks of text": ("user/message", message(filled(b'{"type":"text","text":"a"}'))),
+    "blocks in blocks": ("user/message", message(filled(NESTED)[: -len(NESTED) - 2] + b"]")),
+    "calls": ("assistant/message", answer(filled(b'{"type":"tool-call","id":"c","name":"n"}'))),
+    "results of lists": ("tool/result", result(LISTS)),
+    "lists beside a result": ("tool/result", result(b"[]", b',"more":' + LISTS)),
+    "keys beside a result": ("tool/result", result(b"[]", b',"more":' + KEYS)),
+    "todos": ("todo/write", b'{"todos":%s}' % filled(b"{}")),
+    "a title": ("session/title", b'{"title":"%s","messageSeqs":[],"source":{}}' % EMOJI),
+    "the seqs of a title": ("session/title", b'{"title":"t","messageSeqs":%s}' % filled(b"1")),
+    "the source of a title": (
+        "session/title",
+        b'{"title":"t","messageSeqs":[],"source":%s}' % OBJECTS,
+    ),
+}
+
+
+def stored_with(root: Path, kind: str, data: bytes) -> JsonlStore:
+    """A log of two events of which the first has this payload."""
+    more: dict[str, Json] = {}
+    if kind in ("user/message", "assistant/message", "tool/result"):
+        more["surfaceOp"] = "append"
+    if kind.startswith("demo/"):
+        more["ignorable"] = True
+    first = row(0, kind, None, **more).replace(b'"data":null', b'"data":' + data)
+    assert LONGEST * 0.4 < len(first) <= LONGEST
+    return write(root, [first, row(1, "demo/x", {"text": "behind"}, ignorable=True)])
+
+
+def index_slices(store: JsonlStore) -> list[object]:
+    """What the index makes of a store, with a hook that looks into events of a host's own."""
+    [snapshot] = store.sweep().snapshots
+    return [*read_slices(store, snapshot, None, lambda _type, data: text_member(data, "text"))]
+
+
+def read_exactly(store: JsonlStore) -> None:
+    """What an exact read makes of a log before it is asked for anything in it."""
+    with store.open("s", "read") as handle:
+        log = cold_log(handle.read_log())
+    fold_surface(log.events, log.header.version)
+    fold_title(log.events)
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_what_an_index_keeps_of_a_record_takes_little_beside_it(tmp_path: Path, name: str) -> None:
+    store = stored_with(tmp_path, *FOLDED[name])
+    found: list[object] = []
+    assert peak_of(lambda: found.extend(index_slices(store))) < 3 * LONGEST + SLACK
+    folded = [piece for piece in found if isinstance(piece, SessionSlice)]
+    assert sum(piece.events for piece in folded) == 2
+    assert [document for piece in folded for document in piece.documents][-1].text == "behind"
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_an_exact_read_of_a_record_takes_little_beside_it(tmp_path: Path, name: str) -> None:
+    store = stored_with(tmp_path, *FOLDED[name])
+    assert peak_of(lambda: read_exactly(store)) < 3 * LONGEST + SLACK
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_record_is_unsupported_where_what_has_to_be_read_of_it_takes_too_much(
+    tmp_path: Path, name: str
+) -> None:
+    store = stored_with(tmp_path, *REFUSED[name])
+    found: list[object] = []
+    assert peak_of(lambda: found.extend(index_slices(store))) < 3 * LONGEST + SLACK
+    [refused] = found
+    assert isinstance(refused, Unreadable)
+    assert "event 0" in refused.skipped.message
+    assert "too large" in refused.skipped.message
+
+    def read() -> None:
+        with pytest.raises(UnsupportedFormat, match="event 0"):
+            read_exactly(store)
+
+    assert peak_of(read) < 3 * LONGEST + SLACK
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_record_of_an_older_shape_is_unsupported_where_it_takes_too_much(
+    tmp_path: Path, version: int
+) -> None:
+    bare = b'{"turn":1,"step":1,"content":%s}' % LISTS
+    line = row(0, "assistant/message", None, surfaceOp="append").replace(b"null", bare)
+    name = "v1." if version else ""
+    header = session_line(version=version, isSeeded=None)
+    store = write(tmp_path, [line], header=header, name=name)
+
+    def read() -> None:
+        with pytest.raises(UnsupportedLog, match="line 2: event 0"):
             store.read_tail("s", None)
 
     assert peak_of(read) < 3 * LONGEST + SLACK

@@ -10,12 +10,12 @@ import pytest
 from fuzz_log_reader import changed, originals
 from jsonl_files import BODY, row, session_line, write_log
 
+from session_query.history.long_payload import LONG_BYTES
 from session_query.messages.event import Event
 from session_query.storage import json_line, records
 from session_query.storage.contract import CorruptLog, UnsupportedLog
 from session_query.storage.json_line import NotARecord, UnsupportedRecord
 from session_query.storage.jsonl import JsonlStore
-from session_query.storage.long_line import LONG_BYTES
 from session_query.storage.records import BadRecord, read_events
 
 LONG = b"x" * LONG_BYTES

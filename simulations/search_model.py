@@ -3,18 +3,20 @@
 It knows no index, no increments and none of the product's rules beyond the names of its records:
 texts are cut into tokens character by character, occurrences are counted by trying every position,
 everything is sorted at once, and snippets walk the whole text (search-index §10 and §11). Its
-tokenizer knows the alphabet of ``search_world`` only.
+tokenizer knows a small alphabet only: ASCII, four ideographs, an emoji, and a few accents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
 
 from attrs import frozen
 
-from session_query.messages.config import Tokenizer
-from session_query.messages.event import Event, Replace
-from session_query.messages.filters import (
+from ..messages.config import Tokenizer
+from ..messages.event import Event, Replace
+from ..messages.filters import (
     AvailabilityIn,
     CreatedAt,
     Cwd,
@@ -27,9 +29,9 @@ from session_query.messages.filters import (
     TimeRange,
     TypeIn,
 )
-from session_query.messages.header import SessionHeader
-from session_query.messages.json import Json
-from session_query.messages.records import (
+from ..messages.header import SessionHeader
+from ..messages.json import Json
+from ..messages.records import (
     Availability,
     EventRecord,
     EventSearchHit,
@@ -41,6 +43,10 @@ SPACE = "\t\n\v\f\r \u00a0\u3000\ufeff"
 IDEOGRAPHS = "登录超时"
 _FOLDED = {"á": "a", "Á": "a", "é": "e", "É": "e", "🤖": "🤖"}
 _ACCENT = "\u0301"
+
+
+Rank: TypeAlias = tuple[int, int, int, str, int]
+"""Sorts hits of different sessions, strongest first."""
 
 
 @frozen
@@ -85,22 +91,33 @@ def find_sessions(
     snippet_chars: int,
 ) -> list[SessionSearchHit]:
     """Every hit of a search across sessions, in order."""
-    best: list[_Match] = []
-    for session in corpus:
-        if all(_accepts_session(clause, session) for clause in session_filters):
-            matches = _matches(session, query, event_filters, tokenizer)
-            if matches:
-                best.append(min(matches, key=lambda each: (*each.strength, -each.event.seq)))
-    best.sort(key=lambda each: (*each.strength, each.session.header.id, -each.event.seq))
-    return [
-        SessionSearchHit(
-            match.session.header,
-            match.session.live,
-            match.session.persisted,
-            _hit(match, snippet_chars),
-        )
-        for match in best
+    best = [
+        found
+        for session in corpus
+        if all(accepts_session(clause, session) for clause in session_filters)
+        and (found := best_match(session, query, event_filters, tokenizer, snippet_chars))
     ]
+    best.sort(key=lambda each: each[0])
+    return [hit for _, hit in best]
+
+
+def best_match(
+    session: ModelSession,
+    query: str,
+    event_filters: Sequence[EventFilter],
+    tokenizer: Tokenizer,
+    snippet_chars: int,
+) -> tuple[Rank, SessionSearchHit] | None:
+    """The strongest event of one session and where it stands among those of other sessions."""
+    matches = _matches(session, query, event_filters, tokenizer)
+    if not matches:
+        return None
+    best = min(matches, key=lambda each: (*each.strength, -each.event.seq))
+    rank = (*best.strength, session.header.id, -best.event.seq)
+    hit = SessionSearchHit(
+        session.header, session.live, session.persisted, _hit(best, snippet_chars)
+    )
+    return rank, hit
 
 
 def find_events(
@@ -121,17 +138,17 @@ def _matches(
 ) -> list[_Match]:
     wanted = [token.word for token in tokens(query, tokenizer)]
     found: list[_Match] = []
-    for event in session.events:
+    for event, record in zip(session.events, model_records(session), strict=True):
         text = stored_text(text_of(event))
-        spans = spans_of(wanted, tokens(text, tokenizer))
-        surface = surface_of(session.events, event.seq)
-        match = _Match(session, event, surface, text, spans)
+        spans = spans_of(wanted, tokens(text, tokenizer)) if wanted else ()
+        match = _Match(session, event, record.surface, text, spans)
         if spans and all(_accepts_event(clause, match) for clause in filters):
             found.append(match)
     return found
 
 
-def _accepts_session(clause: SessionFilter, session: ModelSession) -> bool:
+def accepts_session(clause: SessionFilter, session: ModelSession) -> bool:
+    """Whether a session passes one clause."""
     header = session.header
     match clause:
         case Ids(values):
@@ -182,13 +199,6 @@ def surface_nodes(events: Sequence[Event]) -> list[int]:
     return nodes
 
 
-def surface_of(events: Sequence[Event], seq: int) -> Surface:
-    """Where one event stands."""
-    if events[seq].surface_op is None:
-        return Surface.LOG_ONLY
-    return Surface.CURRENT if seq in surface_nodes(events) else Surface.SHADOWED
-
-
 def model_records(session: ModelSession) -> list[EventRecord]:
     """Where each event of a session stands."""
     nodes = set(surface_nodes(session.events))
@@ -200,8 +210,9 @@ def model_records(session: ModelSession) -> list[EventRecord]:
     return records
 
 
+@lru_cache(maxsize=4096)
 def text_of(event: Event) -> str:
-    """The searchable text of an event, for the types that ``search_world`` writes."""
+    """The searchable text of an event, for the types that workloads write."""
     data: object = event.data
     match event.type, data:
         case "user/message", {"content": content}:
@@ -249,8 +260,9 @@ def stored_text(text: str) -> str:
 # -- matching ---------------------------------------------------------------------------------
 
 
-def tokens(text: str, tokenizer: Tokenizer) -> list[Token]:
-    """The words of a text over the alphabet of ``search_world``."""
+@lru_cache(maxsize=4096)
+def tokens(text: str, tokenizer: Tokenizer) -> tuple[Token, ...]:
+    """The words of a text over the alphabet of this model."""
     found: list[Token] = []
     word, start = "", 0
 
@@ -271,7 +283,7 @@ def tokens(text: str, tokenizer: Tokenizer) -> list[Token]:
         elif char != _ACCENT:
             finish(place)
     finish(len(text))
-    return found
+    return tuple(found)
 
 
 def spans_of(wanted: Sequence[str], found: Sequence[Token]) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,1 @@
+"""What a host needs around tools: registry, scheduler, policies, prompt, configuration."""

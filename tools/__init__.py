@@ -1,0 +1,1 @@
+"""The five model tools: what a model may ask about its own history, and how the answers read."""
