@@ -18,7 +18,7 @@ from unittest import mock
 
 from attrs import field, frozen
 
-from ..actors import prepared_logs, reconciliation
+from ..actors import prepared_logs
 from ..actors.corpus import Corpus
 from ..actors.inventory import Inventory
 from ..actors.live_session import LiveSession
@@ -273,16 +273,6 @@ _ALL: Final = (
         "damaged",
         "search",
         1,
-    ),
-    Mutant(
-        "kept-when-gone",
-        "a log that is gone when it is to be read is forgotten",
-        reconciliation,
-        "read_slices",
-        "left_out: Piece = Gone(session_id)",
-        "return",
-        "recovery",
-        969,
     ),
     Mutant(
         "gap-behind-a-failed-end",
