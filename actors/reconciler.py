@@ -334,6 +334,8 @@ class IndexReconciler:
             except Overtaken:
                 # The next pass needs the lane, which the reader may have been lent.
                 lane.give_back(request.reader)
+                # Whatever seemed to agree, only a pass finds out what the index is like now.
+                self._disagree()
 
     async def _titles(self, session_ids: tuple[str, ...], store: SessionStore | None) -> Titles:
         if self._lane is None:

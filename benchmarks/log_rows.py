@@ -13,7 +13,7 @@ import trio
 from corpus import RARE, Corpus, long_log, user_message, write_log
 from measure import Row, a_few, row, timed_async
 from plain import PlainSearch, with_plain
-from stored import told
+from stored import spellings, told
 
 from session_query import JsonlStore, SessionQuery, open_session_query
 from session_query.history.documents import search_documents
@@ -75,12 +75,12 @@ async def changed_logs(folder: Path, corpus: Corpus, rounds: int) -> list[Row]:
     async with told(log.root, log.index) as query:
 
         async def behind(change: Callable[[], None], times: int) -> tuple[float, float]:
-            changed, unchanged = [], []
+            changed, unchanged, words = [], [], spellings(RARE)
             for _ in range(times):
                 change()
                 await trio.sleep(_SETTLED)
-                changed.append(await timed_async(lambda: query.search_sessions(RARE)))
-                unchanged.append(await timed_async(lambda: query.search_sessions(RARE)))
+                changed.append(await timed_async(lambda: query.search_sessions(next(words))))
+                unchanged.append(await timed_async(lambda: query.search_sessions(next(words))))
             return median(changed), median(unchanged)
 
         await behind(log.append, 1)
