@@ -86,6 +86,8 @@ class SearchExecutor:
             try:
                 return await attempt(request.request)
             except IndexDamaged as damage:
+                # What failed halfway holds the snapshot of before as long as its error is known.
+                discard()
                 await self._reconciler.mend(incarnation, damage)
                 return await attempt(request.request)
 
@@ -96,12 +98,17 @@ class SearchExecutor:
                 self._readers.append(reader)
             return await self._search(reader, request)
 
-        try:
-            await self.mailbox.serve(handle, answers=(SessionQueryError,))
-        finally:
+        def discard() -> None:
+            nonlocal reader
             if reader is not None:
                 self._readers.remove(reader)
                 reader.close()
+                reader = None
+
+        try:
+            await self.mailbox.serve(handle, answers=(SessionQueryError,))
+        finally:
+            discard()
 
     async def _search(self, reader: Reader, request: SearchRequest) -> SearchResult:
         kept = self._rankings.get(request.fingerprint)

@@ -106,10 +106,10 @@ class Reader:
         return self._pin is not None
 
     def close(self) -> None:
-        """Close the connection, unless it is the writer's."""
+        """Close the connection with all of its statements, unless it is the writer's."""
         self.release()
         if self.owned:
-            self.connection.close()
+            self.connection.close(True)
 
 
 @frozen
