@@ -8,6 +8,7 @@ from ..messages.errors import ErrorCode, SessionError, SessionQueryError
 from ..messages.records import Skipped
 from ..storage.contract import Damaged
 from ..storage.log_slices import error_code
+from .mailbox import MailboxClosed
 
 
 def source_conflict(session_id: str) -> SessionQueryError:
@@ -30,10 +31,17 @@ def refuse_damage(found: Iterable[Damaged]) -> None:
             raise SessionQueryError(damaged.code, damaged.message)
 
 
+def service_closed(refusal: SessionError) -> SessionQueryError:
+    """The error of a read that an actor takes no more, which says nothing of any session."""
+    return SessionQueryError(ErrorCode.ABORTED, f"the query service has closed: {refusal}")
+
+
 def query_error(session_id: str, error: SessionError) -> SessionQueryError:
     """The query error of a failure to read one session; one that is such an error already stays."""
     if isinstance(error, SessionQueryError):
         return error
+    if isinstance(error, MailboxClosed):
+        return service_closed(error)
     code = error_code(error)
     if code is ErrorCode.SESSION_NOT_FOUND:
         return SessionQueryError(code, f"session {session_id!r} is neither live nor stored")

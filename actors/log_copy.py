@@ -7,7 +7,7 @@ from functools import partial
 
 from attrs import define, field
 
-from ..messages.errors import ErrorCode, SessionError, SessionQueryError
+from ..messages.errors import SessionError
 from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..storage.contract import NotFound, Snapshot
@@ -15,7 +15,6 @@ from ..storage.layout import log_name
 from ..storage.log_copy import Pieces, live_pieces, stored_pieces
 from .binding import Mounted
 from .damage import query_error
-from .mailbox import MailboxClosed
 from .reader_pool import LogReaderPool
 from .runtime import Runtime
 
@@ -44,10 +43,6 @@ class LogCopy:
         """
         try:
             return await self._next()
-        except MailboxClosed as refusal:
-            raise SessionQueryError(
-                ErrorCode.ABORTED, f"the query service has closed: {refusal}"
-            ) from refusal
         except SessionError as error:
             raise query_error(self.header.id, error) from error
 

@@ -41,6 +41,7 @@ from ..messages.records import (
 from ..storage.contract import SessionStore, Snapshot
 from . import exact_reads
 from .corpus import Corpus
+from .damage import service_closed
 from .loaded_log import LoadedLog
 from .log_copy import LogCopy
 from .mailbox import MailboxClosed
@@ -530,9 +531,7 @@ class SessionQuery:
         try:
             return await read()
         except (MailboxClosed, WatchClosed) as refusal:
-            raise SessionQueryError(
-                ErrorCode.ABORTED, f"the query service has closed: {refusal}"
-            ) from refusal
+            raise service_closed(refusal) from refusal
 
     def _check_open(self) -> None:
         if self._closed:

@@ -155,7 +155,9 @@ class Hand:
             file.truncate(size)
             file.sync()
         if kept == len(log.events):
-            return ""
+            # What was torn is gone; where nothing was, the file is touched all the same.
+            self.torn.pop((store, log.header.id), None)
+            return self._record("cuts", store, log)
         torn = event_line(log.events[kept])[size - len(_content(short)) :]
         whole = Log(log.header, log.events[: kept + 1])
         self.torn[store, log.header.id] = whole, torn
