@@ -66,16 +66,13 @@ class Corpus:
 
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
-        live = self._sessions.live
-        while True:
-            before = frozenset(live)
-            try:
-                stock = await self._inventory.look()
-            except StoreError as error:
-                raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
-            if before <= live.keys() | stock.sessions.keys():
-                break
-            # One that has ended meanwhile was perhaps stored behind the look.
+        # As of one instant before the look: whoever ends or begins behind it is then listed as it
+        # was, and never as something between.
+        live = dict(self._sessions.live)
+        try:
+            stock = await self._inventory.look()
+        except StoreError as error:
+            raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
         if self._config.on_damaged == "fail":
             refuse_damage(stock.damaged)
         left_out = [

@@ -27,7 +27,7 @@ from session_query.actors.composition import open_session_query
 from session_query.messages.config import MEMORY, IndexConfig
 from session_query.messages.errors import ErrorCode
 from session_query.messages.filters import CreatedAt, Ids, SeqRange, SurfaceIn
-from session_query.messages.records import Surface
+from session_query.messages.records import SessionListing, Surface
 from session_query.simulations.runtime import SimulatedRuntime
 from session_query.storage.contract import TAIL_BYTES, Tail
 from session_query.storage.jsonl import JsonlStore
@@ -80,6 +80,31 @@ async def test_a_session_that_is_stored_and_ends_behind_the_look_at_the_store_is
         replying.over.set()
         await wait_all_tasks_blocked()
         assert listed == ["s"]
+
+
+async def test_a_session_that_is_stored_and_resumed_behind_the_look_is_listed_as_it_was() -> None:
+    replying, store = Hang("sweep"), MemoryStore()
+    runtime = SimulatedRuntime(linger=replying)
+    async with (
+        open_session_query(store=store, runtime=runtime) as query,
+        trio.open_nursery() as nursery,
+    ):
+        listings: list[SessionListing] = []
+
+        async def look() -> None:
+            listings.append(await query.list_sessions())
+
+        nursery.start_soon(look)
+        await wait_all_tasks_blocked()
+        head, events = session("s", "alpha")
+        with store.create(head) as handle:
+            handle.append(events)
+        async with query.sessions.resume("s"):
+            replying.over.set()
+            await wait_all_tasks_blocked()
+        # Neither there yet, nor anything that it never was, such as live and not stored.
+        (listing,) = listings
+        assert listing.sessions == ()
 
 
 class VanishingStore(MemoryStore):
