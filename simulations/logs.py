@@ -6,7 +6,7 @@ the product's own code, so that both have to agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Final
@@ -56,11 +56,17 @@ class Voice:
         return "".join(word + rng.choice(self.gaps) for word in words)
 
 
-def draw_drafts(rng: Random, voice: Voice, log: Sequence[Event], count: int) -> list[EventDraft]:
-    """Drafts that may stand behind ``log``, one after the other."""
+def draw_drafts(
+    rng: Random,
+    voice: Voice,
+    log: Sequence[Event],
+    count: int,
+    draw: Callable[[Random, Voice, Sequence[Event]], EventDraft] | None = None,
+) -> list[EventDraft]:
+    """Drafts that may stand behind ``log``, one after the other, each as ``draw`` makes it."""
     events, drafts = list(log), []
     for _ in range(count):
-        draft = _draw_draft(rng, voice, events)
+        draft = (draw or _draw_draft)(rng, voice, events)
         drafts.append(draft)
         events.append(event_of(draft, len(events), 0))
     return drafts

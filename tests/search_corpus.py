@@ -21,7 +21,7 @@ from builders import (
 from session_query.messages.event import Event, EventDraft, Replace
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json, member
-from session_query.simulations.logs import Voice, event_of
+from session_query.simulations.logs import Voice, draw_drafts, event_of
 from session_query.simulations.search_model import surface_nodes
 from session_query.storage.contract import SessionStore
 from session_query.storage.jsonl import JsonlStore
@@ -56,12 +56,7 @@ def random_header(rng: Random, session_id: str) -> SessionHeader:
 
 def random_drafts(rng: Random, voice: Voice, log: Sequence[Event], count: int) -> list[EventDraft]:
     """Drafts that may stand behind ``log``, one after the other."""
-    events, drafts = list(log), []
-    for _ in range(count):
-        draft = _draft(rng, voice, events)
-        drafts.append(draft)
-        events.append(event_of(draft, len(events), 0))
-    return drafts
+    return draw_drafts(rng, voice, log, count, _draft)
 
 
 def random_events(rng: Random, voice: Voice, log: Sequence[Event], count: int) -> tuple[Event, ...]:
@@ -70,7 +65,7 @@ def random_events(rng: Random, voice: Voice, log: Sequence[Event], count: int) -
     return tuple(event_of(draft, len(log) + n, rng.randint(1, 3)) for n, draft in enumerate(drafts))
 
 
-def _draft(rng: Random, voice: Voice, log: list[Event]) -> EventDraft:
+def _draft(rng: Random, voice: Voice, log: Sequence[Event]) -> EventDraft:
     identity, surface = f"m{len(log)}", surface_nodes(log)
     kinds = ["user"] * 6 + ["replace"] * 3 + ["assistant", "call", "result", "rewrite", "mark"] * 2
     match rng.choice(kinds):
