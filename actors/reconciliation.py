@@ -245,14 +245,14 @@ class Reconciliation:
             changed[at : at + CHUNK_SESSIONS] for at in range(0, len(changed), CHUNK_SESSIONS)
         )
         send, receive = trio.open_memory_channel[list[Piece]](PENDING_BATCHES)
-        async with PlainNursery() as nursery:
+        # Where writing fails, its readers have left before what they send to is closed.
+        async with receive, PlainNursery() as nursery:
             async with send:
                 # One worker stays free, so that an exact read waits for one log at most.
                 for _ in range(min(max(1, self._pool.workers - 1), len(chunks))):
                     nursery.start_soon(self._read_chunks, chunks, send.clone())
-            async with receive:
-                async for pieces in receive:
-                    await self._write(pieces, len(changed))
+            async for pieces in receive:
+                await self._write(pieces, len(changed))
         return changed
 
     async def _read_chunks(
