@@ -66,20 +66,23 @@ class Corpus:
 
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
-        # As of one instant before the look: whoever ends or begins behind it is then listed as it
-        # was, and never as something between.
+        # Live sessions as of one instant before the look: whoever begins behind it is listed as
+        # it was, and never as something between.
         live = dict(self._sessions.live)
+        stored = [each for each, session in live.items() if session.is_stored(self.mounted.store)]
         try:
             stock = await self._inventory.look()
         except StoreError as error:
             raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
+        # One that ended since may have been deleted before it was looked for.
+        ended = [each for each in stored if self._sessions.live.get(each) is not live[each]]
         if self._config.on_damaged == "fail":
             refuse_damage(stock.damaged)
         left_out = [
             skipped_of(damaged) for damaged in stock.damaged if damaged.session_id not in live
         ]
         return SessionListing(
-            stock.listing.merged(stock.sessions, live),
+            stock.listing.merged(stock.sessions, live, ended),
             tuple(sorted(left_out, key=lambda skipped: skipped.path)),
         )
 

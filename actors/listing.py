@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from sortedcontainers import SortedKeyList
 
@@ -32,9 +32,15 @@ class StoredListing:
         self._listed = None
 
     def merged(
-        self, stored: Mapping[str, Snapshot], live: Mapping[str, LiveSession]
+        self,
+        stored: Mapping[str, Snapshot],
+        live: Mapping[str, LiveSession],
+        ended: Collection[str],
     ) -> tuple[SessionRecord, ...]:
         """All sessions in order; ``stored`` are those that are listed here, by id.
+
+        Args:
+            ended: which of ``live`` were stored then, whether or not they are now.
 
         Raises:
             SessionQueryError: ``SOURCE_CONFLICT``.
@@ -50,7 +56,8 @@ class StoredListing:
                 if snapshot.header.conflicts_with(session.header):
                     raise source_conflict(session_id)
                 del merged[bisect_left(merged, _place_of(snapshot.header), key=_place)]
-            record = SessionRecord(session.header, live=True, persisted=snapshot is not None)
+            persisted = snapshot is not None or session_id in ended
+            record = SessionRecord(session.header, live=True, persisted=persisted)
             insort(merged, record, key=_place)
         return tuple(merged)
 

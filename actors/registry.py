@@ -126,9 +126,10 @@ class Sessions:
             origin=origin,
         )
         _check(header)
+        store = self._binding.store if durable else None
         await checkpoint()
         with self._claim(header.id):
-            log, store = FoldedLog.of(header), self._binding.store if durable else None
+            log = FoldedLog.of(header)
             handle = await self._reserve(log, store)
             async with self._attached(log, store, handle, Stored(None, 0)) as session:
                 yield session
@@ -163,6 +164,7 @@ class Sessions:
                 format of new logs; ``OPEN_TURN``; ``INVALID_HEADER``.
         """
         child_id = self._runtime.new_id() if new_id is None else new_id
+        store = self._binding.store if durable else None
         with self._claim(child_id):
             parent = self._source(source)
             inherited = tuple(parent.events[: fork_length(parent.events, boundary)])
@@ -178,7 +180,6 @@ class Sessions:
             )
             _check(header)
             log = await self._fork_log(header, parent, inherited)
-            store = self._binding.store if durable else None
             handle = await self._reserve(log, store)
             async with self._attached(log, store, handle, Stored(None, 0)) as session:
                 yield session

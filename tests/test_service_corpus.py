@@ -107,6 +107,29 @@ async def test_a_session_that_is_stored_and_resumed_behind_the_look_is_listed_as
         assert listing.sessions == ()
 
 
+async def test_a_session_that_ends_and_is_deleted_before_the_look_is_listed_as_it_was() -> None:
+    looking, store = Hang("sweep"), MemoryStore([session("s", "alpha")])
+    runtime = SimulatedRuntime(pace=looking)
+    async with (
+        open_session_query(store=store, runtime=runtime) as query,
+        trio.open_nursery() as nursery,
+    ):
+        listings: list[SessionListing] = []
+
+        async def look() -> None:
+            listings.append(await query.list_sessions())
+
+        async with query.sessions.resume("s"):
+            nursery.start_soon(look)
+            await wait_all_tasks_blocked()
+        del store._sessions["s"]
+        looking.over.set()
+        await wait_all_tasks_blocked()
+        (listing,) = listings
+        (found,) = listing.sessions
+        assert (found.live, found.persisted) == (True, True)
+
+
 class VanishingStore(MemoryStore):
     """Its logs are gone when they are to be read, after a look that still found them."""
 

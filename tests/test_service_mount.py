@@ -356,6 +356,28 @@ async def test_a_live_session_goes_on_in_the_store_that_it_was_created_in() -> N
         assert await sessions_of(query, "beta") == ["s"]
 
 
+async def test_a_fork_is_stored_where_it_began_though_another_store_is_mounted_meanwhile() -> None:
+    first, second, inheriting = store_of(), store_of(), Hang("_inherit")
+    runtime = InlineRuntime(pace=inheriting)
+    async with (
+        open_session_query(store=first, runtime=runtime) as query,
+        query.sessions.create(id="parent") as parent,
+        trio.open_nursery() as nursery,
+    ):
+        await parent.commit(message("alpha"))
+
+        async def fork() -> None:
+            async with query.sessions.fork("parent", new_id="child"):
+                pass
+
+        nursery.start_soon(fork)
+        await wait_all_tasks_blocked()
+        query.mount(second)
+        inheriting.over.set()
+    assert "child" in {found.header.id for found in first.sweep().snapshots}
+    assert second.sweep().snapshots == ()
+
+
 async def test_a_session_can_be_resumed_from_the_store_that_is_mounted_alone() -> None:
     async with open_session_query(store=store_of(session("s", "a"))) as query:
         query.unmount()
