@@ -8,7 +8,8 @@ that the store tells of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -38,14 +39,17 @@ class GenerationNews:
     _wanted: trio.Event = field(factory=trio.Event, init=False)
     """Set while somebody waits."""
 
-    def cover(self) -> None:
-        """Say that a pass begins, which sees every commit so far."""
-        self._covered = self._commits.value
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether the newest pass has seen every commit."""
-        return self._covered == self._commits.value
+    @contextmanager
+    def covering(self) -> Iterator[None]:
+        """A pass, which sees every commit so far unless it is cancelled."""
+        seen = self._commits.value
+        try:
+            yield
+        except trio.Cancelled:
+            seen = self._covered
+            raise
+        finally:
+            self._covered = seen
 
     async def after(self, generation: int) -> int:
         """Wait for a generation beyond this one, and return the newest.

@@ -488,7 +488,7 @@ class IndexReconciler:
             and not self._index_config.shared
             and agreed.generation == lane.index.generation
             and self._agreed_incarnation == lane.index.incarnation
-            and self.news.is_covered
+            and agreed.commits == self._sessions.commits.value
             and self._inventory.is_unchanged(agreed.epoch, agreed.moment)
         )
 
@@ -544,10 +544,10 @@ class IndexReconciler:
 
     async def _reconcile(self, current: Pass) -> None:
         lane = await self.open()
-        self.news.cover()
         try:
-            async with self._turn(lane):
-                await self._mended(lane, partial(self._agree, lane, current))
+            with self.news.covering():
+                async with self._turn(lane):
+                    await self._mended(lane, partial(self._agree, lane, current))
         finally:
             self.generations.publish(lane.index.generation)
 

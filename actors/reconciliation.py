@@ -8,7 +8,7 @@ session in a state that it has had since the pass began.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -54,6 +54,8 @@ class Agreement:
     epoch: int
     moment: int
     """Of the journal of what the store holds."""
+    commits: int
+    """How often live sessions had changed."""
     live: frozenset[str]
     """Sessions that were not compared."""
     unsettled: frozenset[str]
@@ -70,6 +72,8 @@ class Observation:
     """The store that was seen after that instant."""
     moment: int
     """When, in the journal of what it holds."""
+    commits: int
+    """How often live sessions had changed at that instant."""
     damaged: tuple[Damaged, ...]
     listed: tuple[Snapshot, ...]
     """The sessions to compare with the index: all, or those that may differ."""
@@ -94,7 +98,12 @@ async def observe(
             session_id: LiveSnapshot(session, session.events)
             for session_id, session in sessions.live.items()
         }
-        epoch = binding.epoch
+        epoch, commits = binding.epoch, sessions.commits.value
+        was_stored = [
+            session_id
+            for session_id, snapshot in live.items()
+            if snapshot.source.is_stored(binding.store)
+        ]
         try:
             stock = await inventory.look()
         except StoreError as error:
@@ -102,11 +111,13 @@ async def observe(
                 raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
             continue
         if binding.epoch == epoch:
-            return _observation(_marked(live, stock.sessions), stock, agreed)
+            # One that ended since may have been deleted before it was looked for.
+            ended = [e for e in was_stored if sessions.live.get(e) is not live[e].source]
+            return _observation(_marked(live, stock.sessions, ended), stock, commits, agreed)
 
 
 def _observation(
-    live: dict[str, LiveSnapshot], stock: Stock, agreed: Agreement | None
+    live: dict[str, LiveSnapshot], stock: Stock, commits: int, agreed: Agreement | None
 ) -> Observation:
     concerned: list[str] | None = None
     if agreed is not None and agreed.epoch == stock.mounted.epoch:
@@ -119,14 +130,15 @@ def _observation(
         ids = sorted(agreed.live.union(agreed.unsettled, concerned))
         listed = tuple(stock.sessions[each] for each in ids if each in stock.sessions)
         absent = tuple(each for each in ids if each not in stock.sessions)
-    return Observation(live, stock.mounted, stock.journal.number, stock.damaged, listed, absent)
+    moment = stock.journal.number
+    return Observation(live, stock.mounted, moment, commits, stock.damaged, listed, absent)
 
 
 def _marked(
-    live: dict[str, LiveSnapshot], stored: Mapping[str, Snapshot]
+    live: dict[str, LiveSnapshot], stored: Mapping[str, Snapshot], ended: Iterable[str]
 ) -> dict[str, LiveSnapshot]:
-    """The live sessions, those that are stored marked so."""
-    marked = dict(live)
+    """The live sessions, those that are stored marked so, and those that were as they ``ended``."""
+    marked = live | {each: evolve(live[each], persisted=True) for each in ended}
     for session_id, snapshot in live.items():
         found = stored.get(session_id)
         if found is None:
@@ -223,6 +235,7 @@ class Reconciliation:
             self._index.generation,
             seen.mounted.epoch,
             seen.moment,
+            seen.commits,
             frozenset(seen.live),
             frozenset(unsettled),
         )

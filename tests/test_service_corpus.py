@@ -107,17 +107,23 @@ async def test_a_session_that_is_stored_and_resumed_behind_the_look_is_listed_as
         assert listing.sessions == ()
 
 
-async def test_a_session_that_ends_and_is_deleted_before_the_look_is_listed_as_it_was() -> None:
+@pytest.mark.parametrize("by", ["listing", "search"])
+async def test_a_session_that_ends_and_is_deleted_before_the_look_shows_as_it_was(by: str) -> None:
     looking, store = Hang("sweep"), MemoryStore([session("s", "alpha")])
     runtime = SimulatedRuntime(pace=looking)
     async with (
         open_session_query(store=store, runtime=runtime) as query,
         trio.open_nursery() as nursery,
     ):
-        listings: list[SessionListing] = []
+        shown: list[tuple[bool, bool]] = []
 
         async def look() -> None:
-            listings.append(await query.list_sessions())
+            found = (
+                (await query.list_sessions()).sessions
+                if by == "listing"
+                else (await query.search_sessions("alpha")).items
+            )
+            shown.extend((each.live, each.persisted) for each in found)
 
         async with query.sessions.resume("s"):
             nursery.start_soon(look)
@@ -125,9 +131,35 @@ async def test_a_session_that_ends_and_is_deleted_before_the_look_is_listed_as_i
         del store._sessions["s"]
         looking.over.set()
         await wait_all_tasks_blocked()
-        (listing,) = listings
-        (found,) = listing.sessions
-        assert (found.live, found.persisted) == (True, True)
+        assert shown == [(True, True)]
+
+
+async def test_a_pass_that_was_cancelled_has_seen_no_commit(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "store", [])
+    settle(tmp_path / "store")
+    telling = Hang("_news")
+    telling.over.set()
+    runtime = SimulatedRuntime(pace=telling, lands=lambda: False)
+    async with (
+        open_session_query(store=JsonlStore(tmp_path / "store"), runtime=runtime) as query,
+        query.sessions.create(id="live", durable=False) as live,
+    ):
+        await query.refresh()
+        while not query.statistics().notified:  # noqa: ASYNC110 - nobody tells
+            await trio.sleep(0.001)
+        for _ in range(2):  # the first pass that is told looks at everything once more
+            await query.refresh()
+        await live.commit(message("alpha"))
+        # Something to be told of, though nothing has changed in the end.
+        log.with_name("passing").touch()
+        log.with_name("passing").unlink()
+        telling.over = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(query.search_sessions, "alpha")
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            telling.over.set()
+        assert await sessions_of(query, "alpha") == ["live"]
 
 
 class VanishingStore(MemoryStore):
