@@ -7,6 +7,7 @@ that the service has live, or may have, is left alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -187,10 +188,9 @@ class Hand:
         disk, directory = self._disk, directory_of(store, header)
         above = directory.rpartition("/")[0]
         for path in (store, above, directory):
-            try:
+            with suppress(FileExistsError):
                 disk.make_directory(path)
-            except FileExistsError:
-                continue
+            # Somebody else may have made it and failed to say so to the medium.
             disk.sync_directory(path.rpartition("/")[0] or "/")
 
     # -- audits -------------------------------------------------------------------------------

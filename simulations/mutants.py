@@ -282,7 +282,7 @@ _ALL: Final = (
         "self._disagree()",
         "pass",
         "search",
-        974,
+        7649,
         _UNTOLD,
     ),
     Mutant(
@@ -303,7 +303,7 @@ _ALL: Final = (
         "agreed.commits == self._sessions.commits.value",
         "True",
         "search",
-        30777,
+        508,
     ),
     Mutant(
         "lost-notices-ignored",
@@ -323,7 +323,7 @@ _ALL: Final = (
         "if not stock.doubted.issubset(news.damaged):",
         "if False:",
         "search",
-        1,
+        141,
     ),
 )
 
