@@ -101,8 +101,8 @@ async def observe(
         epoch, commits = binding.epoch, sessions.commits.value
         was_stored = [
             session_id
-            for session_id, snapshot in live.items()
-            if snapshot.source.is_stored(binding.store)
+            for session_id, session in sessions.live.items()
+            if session.is_stored(binding.store)
         ]
         try:
             stock = await inventory.look()
