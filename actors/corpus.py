@@ -26,7 +26,7 @@ from ..storage.contract import SessionStore, Snapshot, StoreError
 from .binding import Mounted, StoreBinding
 from .damage import query_error, refuse_damage, skipped_of
 from .inventory import Inventory
-from .loaded_log import LoadedLog, cold_log
+from .loaded_log import LoadedLog, cold_log, fold_located
 from .log_copy import LogCopy, live_copy, stored_copy
 from .observations import Observation, restore
 from .prepared_logs import PreparedLogs
@@ -165,7 +165,7 @@ class Corpus:
         stored: dict[str, R | Exception] = {}
         if cold:
             stored = await self._pool.project_many(
-                cold, lambda stored: fold(cold_log(stored)), mounted
+                cold, lambda stored: fold_located(fold, cold_log(stored)), mounted
             )
         else:
             await checkpoint()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from attrs import frozen
 
 from ..history.cold_read import checked_closers
+from ..history.replay import check_header
 from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..storage.contract import StoredLog
+from ..storage.located import located
+
+R = TypeVar("R")
 
 
 @frozen
@@ -21,16 +26,31 @@ class LoadedLog:
     events: Sequence[Event]
     live: bool
     left_out: str | None = None
+    location: str = ""
+    """Where a stored log is, in the terms of its store."""
 
 
 def cold_log(stored: StoredLog) -> LoadedLog:
-    """Check each event of a stored log by itself and close its open turn.
+    """Check the header and each event of a stored log by itself, and close its open turn.
 
     Raises:
-        ReplayError, UnsupportedFormat, InvalidJson: an event is damaged or not understood.
+        ReplayError, UnsupportedFormat, InvalidJson: one of them is damaged or not understood.
     """
-    header = stored.snapshot.header
-    events = stored.events + checked_closers(stored.events, header.version)
+    header, location = stored.snapshot.header, stored.snapshot.location
+    with located(location):
+        check_header(header)
+        events = stored.events + checked_closers(stored.events, header.version)
     return LoadedLog(
-        header, stored.inherited_event_count, events, live=False, left_out=stored.left_out
+        header,
+        stored.inherited_event_count,
+        events,
+        live=False,
+        left_out=stored.left_out,
+        location=location,
     )
+
+
+def fold_located(fold: Callable[[LoadedLog], R], log: LoadedLog) -> R:
+    """``fold`` of a log; what it finds wrong with the log names the place of the log."""
+    with located(log.location):
+        return fold(log)

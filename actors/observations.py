@@ -12,6 +12,7 @@ from ..history.replay import validate_log
 from ..messages.errors import ErrorCode, ReplayError, SessionQueryError, SurfaceError
 from ..messages.event import Event
 from ..messages.header import SessionHeader
+from ..storage.located import located
 from .loaded_log import LoadedLog
 from .prepared_logs import PreparedLog
 
@@ -106,8 +107,9 @@ def restore(entry: PreparedLog) -> None:
     """
     if entry.restored:
         return
-    try:
-        validate_log(entry.log.header, entry.log.events)
-    except SurfaceError as error:
-        raise ReplayError(str(error)) from error
+    with located(entry.log.location):
+        try:
+            validate_log(entry.log.header, entry.log.events)
+        except SurfaceError as error:
+            raise ReplayError(str(error)) from error
     entry.restored = True

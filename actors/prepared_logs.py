@@ -20,7 +20,7 @@ from outcome import Error, Value, capture
 from ..messages.errors import ErrorCode, SessionQueryError
 from ..storage.contract import SessionStore, StoredLog
 from .binding import Mounted
-from .loaded_log import LoadedLog, cold_log
+from .loaded_log import LoadedLog, cold_log, fold_located
 from .reader_pool import LogReaderPool
 
 UNPINNED_BYTES: Final = 64 * 1024 * 1024
@@ -65,7 +65,7 @@ class PreparedLogs:
         Raises:
             SessionError: as the store or ``fold`` raised it.
         """
-        _entry, result = await self._use(session_id, lambda entry: fold(entry.log))
+        _entry, result = await self._use(session_id, lambda entry: fold_located(fold, entry.log))
         self._evict()
         return result.unwrap()
 

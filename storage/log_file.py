@@ -69,10 +69,13 @@ class Piece:
     drops_records: bool
     """Whether the torn tail holds whole, decodable records."""
     provisional: bool
+    location: str = ""
 
     def snapshot(self) -> Snapshot:
         """The session as this read saw it."""
-        return Snapshot(self.header, self.stat.revision, self.provisional, self.stat.size)
+        return Snapshot(
+            self.header, self.stat.revision, self.provisional, self.stat.size, self.location
+        )
 
     def tail(self) -> Tail:
         """The piece in the words of the store contract."""
@@ -209,6 +212,7 @@ class _Reading:
             scan.left_out,
             scan.drops_records,
             self._young,
+            self._log.name,
         )
 
     def _feed(self, scan: Scan, text: LogText, limit: int | None) -> bool:

@@ -37,7 +37,8 @@ class LogReader(ReadHandle):
         self._check_open()
         piece = self._refresh()
         events = tuple(self._events)
-        inherited = count_inherited(f"session {self.header.id!r}", piece.header, events)
+        place = piece.location or f"session {self.header.id!r}"
+        inherited = count_inherited(place, piece.header, events)
         return StoredLog(piece.snapshot(), inherited, events, piece.left_out)
 
     def close(self) -> None:

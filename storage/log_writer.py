@@ -47,6 +47,8 @@ class LogWriter:
     _lock: OpenFile | None = field(init=False, default=None)
     _cut_is_due: bool = field(init=False, default=False)
     """Whether a cut was begun and not finished, so that the file may be longer than the log."""
+    _left_over: FileStat | None = field(init=False, default=None)
+    """A file that a failed creation could not take back."""
 
     @property
     def path(self) -> str:
@@ -98,6 +100,7 @@ class LogWriter:
         try:
             self._make_directories()
             self.own()
+            self._take_back()
             self._check_free()
             self.stat = self._publish(content)
         except FileExistsError as error:
@@ -190,6 +193,7 @@ class LogWriter:
             with file:
                 file.append(content)
                 file.sync()
+                written = file.stat()
             self._files.link(temporary, self.path)
         finally:
             with suppress(OSError):
@@ -197,10 +201,26 @@ class LogWriter:
         try:
             self._files.sync_directory(self._session_path)
             return self._files.stat(self.path)
-        except OSError:
+        except OSError as error:
             # Without this, trying again would find the name taken by its own first try.
-            self._files.unlink(self.path)
+            self._left_over = written
+            try:
+                self._take_back()
+            except OSError as second:
+                raise StoreFailed(
+                    f"{self.place} could be neither made durable nor removed: {error}; {second}"
+                ) from ExceptionGroup("create and remove", [error, second])
             raise
+
+    def _take_back(self) -> None:
+        """Remove what a failed creation left, unless somebody goes on with it."""
+        written = self._left_over
+        if written is not None:
+            with suppress(FileNotFoundError):
+                found = self._files.stat(self.path)
+                if found.is_same_file(written) and found.size == written.size:
+                    self._files.unlink(self.path)
+            self._left_over = None
 
     def _create_temporary(self) -> tuple[str, OpenFile]:
         for number in range(_TEMPORARY_NAMES):

@@ -12,6 +12,7 @@ from typing import Final
 
 from ..messages.event import Event
 from ..messages.json import MAX_SAFE_INTEGER, Json, encode, is_safe_integer
+from .json_line import whole_number
 
 ROW_PREFIXES: Final = (
     b'{"type":"text-chunks"',
@@ -58,14 +59,15 @@ def unpack(row: dict[str, Json]) -> list[Event]:
     members, before, after = _text_row(kind, data) if kind in _DELTAS else _call_row(data)
     if len(members) * (len(before) + _EVENT_BYTES) > UNPACKED_BYTES:
         raise OverfullRow(f"a packed row of {len(members)} events, over {UNPACKED_BYTES} bytes")
-    if not isinstance(first, int) or not is_safe_integer(first):
+    start = whole_number(first)
+    if start is None:
         raise MalformedRow(f"seq0 {first!r} is not a seq")
-    if not is_safe_integer(first + len(members) - 1):
+    if not is_safe_integer(start + len(members) - 1):
         raise MalformedRow(f"seq0 {first} leaves no exact seqs for {len(members)} members")
     times = _times(time, data["dt"], len(members))
     return [
         Event("assistant/chunk", seq, at, before + encode(member) + after)
-        for seq, (member, at) in enumerate(zip(members, times, strict=True), first)
+        for seq, (member, at) in enumerate(zip(members, times, strict=True), start)
     ]
 
 
@@ -91,11 +93,16 @@ def _call_row(data: dict[str, Json]) -> tuple[list[Json], bytes, bytes]:
 
 
 def _chunk(delta: str, data: dict[str, Json]) -> bytes:
-    for key in ("turn", "step", "index"):
-        if not is_safe_integer(data[key]):
-            raise MalformedRow(f"{key} {data[key]!r} of a packed row is not a whole number")
-    place = f'"turn":{data["turn"]},"step":{data["step"]}'
-    return f'{{{place},"chunk":{{"type":"{delta}","index":{data["index"]},'.encode()
+    turn, step, index = (_count(key, data[key]) for key in ("turn", "step", "index"))
+    place = f'"turn":{turn},"step":{step}'
+    return f'{{{place},"chunk":{{"type":"{delta}","index":{index},'.encode()
+
+
+def _count(key: str, value: Json) -> int:
+    count = whole_number(value)
+    if count is None:
+        raise MalformedRow(f"{key} {value!r} of a packed row is not a whole number")
+    return count
 
 
 def _members(value: Json, key: str) -> list[Json]:
@@ -105,12 +112,15 @@ def _members(value: Json, key: str) -> list[Json]:
 
 
 def _times(first: Json, gaps: Json, count: int) -> list[int]:
-    if type(first) is not int or not isinstance(gaps, list) or len(gaps) != count - 1:
+    start = whole_number(first, signed=True)
+    if start is None or not isinstance(gaps, list) or len(gaps) != count - 1:
         raise MalformedRow(
             f"a packed row of {count} members needs time0 and {count - 1} gaps in dt"
         )
     whole = [gap for gap in gaps if type(gap) is int]
-    times = list(accumulate(whole, initial=first))
+    if len(whole) < len(gaps):
+        whole = [gap for each in gaps if (gap := whole_number(each, signed=True)) is not None]
+    times = list(accumulate(whole, initial=start))
     if len(whole) != len(gaps) or any(abs(at) > MAX_SAFE_INTEGER for at in times):
         raise MalformedRow("the gaps in dt of a packed row must be whole numbers of ms")
     return times

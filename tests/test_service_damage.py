@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from service_world import CountingStore, events_of, refused, sessions_of
 from session_query.actors import reconciliation
 from session_query.actors.composition import open_session_query
 from session_query.messages.config import MEMORY, IndexConfig, QueryConfig
-from session_query.messages.errors import ErrorCode
+from session_query.messages.errors import ErrorCode, SessionQueryError
 from session_query.messages.json import Json
 from session_query.storage import log_slices
 from session_query.storage.contract import TAIL_BYTES, StoreFailed, Sweep, Tail
@@ -131,6 +132,34 @@ async def test_a_search_in_a_session_that_is_left_out_says_why(
                 await query.search_events(name, "word")
             with refused(damage.code):
                 await query.read_session(name)
+
+
+@pytest.mark.parametrize("name", ["surface", "event", "cwd", "line"])
+async def test_whoever_is_refused_is_told_the_file(root: Path, name: str) -> None:
+    if name == "cwd":
+        write_log(root, [], project="--w--", segment="cwd", header=session_line(id="cwd", cwd="w"))
+    else:
+        write_damaged(root, name)
+    config = QueryConfig(on_damaged="fail")
+    async with open_session_query(store=store_at(root), config=config) as query:
+
+        async def resume() -> None:
+            async with query.sessions.resume(name):
+                pass
+
+        async def observe() -> None:
+            async with query.observe_session(name):
+                pass
+
+        calls: list[Callable[[], Awaitable[object]]] = [
+            *(resume, observe, lambda: query.list_events(name), lambda: query.read_session(name)),
+            *(lambda: query.search_sessions("word"), lambda: query.search_events("good", "word")),
+        ]
+        if name != "surface":
+            calls.append(lambda: query.read_title(name))
+        for call in calls:
+            with pytest.raises(SessionQueryError, match=rf"{name}/session\.v2\.jsonl"):
+                await call()
 
 
 async def test_a_damaged_session_is_tried_again_when_it_changes_and_only_then(

@@ -438,3 +438,19 @@ def test_no_acknowledged_event_is_lost_at_whatever_operation_the_power_fails(
             writer.append(turns(len(found) + 1)[len(found) :])
     except NotFound:
         assert acknowledged == 0
+
+
+@pytest.mark.parametrize("made", ["/store/--work--", "/store/--work--/s"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_log_in_directories_that_nobody_made_durable_survives_a_loss_of_power(
+    made: str, seed: int
+) -> None:
+    disk = new_disk()
+    disk.make_directory("/store")
+    disk.sync_directory("/")
+    for depth in range(3, made.count("/") + 2):
+        disk.make_directory("/".join(made.split("/")[:depth]))
+    with JsonlStore("/store", files=disk).create(header()) as writer:
+        writer.append(turns(2))
+    with JsonlStore("/store", files=after_power_loss(disk, seed)).open("s", "read") as reader:
+        assert reader.read() == turns(2)

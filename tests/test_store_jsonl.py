@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -16,6 +17,8 @@ from jsonl_files import BODY, MeddlingFiles, OsFilesAt, age, row, session_line, 
 from store_contract import StoreContract, store_session, turns
 
 from session_query.messages.errors import ErrorCode
+from session_query.messages.header import SessionHeader
+from session_query.messages.json import Json
 from session_query.storage.contract import (
     AlreadyExists,
     CorruptLog,
@@ -25,8 +28,9 @@ from session_query.storage.contract import (
     StoreFailed,
     UnsupportedLog,
 )
-from session_query.storage.files import OpenFile
+from session_query.storage.files import Entry, FileStat, OpenFile, OsFiles
 from session_query.storage.jsonl import JsonlStore
+from session_query.storage.large_records import GaveUp, Turn
 
 
 class TestJsonlStore(StoreContract):
@@ -57,6 +61,12 @@ def test_an_absent_root_is_an_empty_store_and_is_not_made(tmp_path: Path) -> Non
     store = JsonlStore(tmp_path / "absent")
     assert store.sweep().snapshots == ()
     assert store.stat("s") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_without_sessions_is_an_empty_store(tmp_path: Path) -> None:
+    swept = JsonlStore(tmp_path).sweep()
+    assert (swept.snapshots, swept.damaged) == ((), ())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,6 +140,8 @@ def test_a_header_of_any_length_is_found(tmp_path: Path, length: int) -> None:
         b"null",
         b"not json",
         b'{"type":"turn/start","seq":0,"time":1,"data":{}}',
+        b"[" + session_line() + b"]",
+        session_line(type="sessions"),
         session_line(delegationDepth=None),
         session_line(createdAt=None),
         session_line(version=None),
@@ -177,6 +189,47 @@ def test_a_session_header_with_a_wrong_field_is_corrupt(tmp_path: Path, line: by
     write_log(tmp_path, BODY, header=line)
     damaged = only_damage(JsonlStore(tmp_path))
     assert (damaged.code, damaged.conflict) == (ErrorCode.CORRUPT_SESSION, True)
+
+
+@pytest.mark.parametrize("value", [b"[" * 300 + b"]" * 300, b"1e400"], ids=["deep", "endless"])
+def test_a_header_beyond_what_a_record_may_be_is_unsupported_and_hides_nothing(
+    tmp_path: Path, value: bytes
+) -> None:
+    write_log(tmp_path, BODY, header=session_line(zone=7).replace(b"7", value))
+    write_log(tmp_path, BODY, segment="t", header=session_line(id="t"))
+    store = JsonlStore(tmp_path)
+    swept = store.sweep()
+    assert [found.header.id for found in swept.snapshots] == ["t"]
+    [damaged] = swept.damaged
+    assert damaged.code is ErrorCode.PERSISTENCE_FAILED
+    assert damaged.message.startswith("--w--/s/session.v2.jsonl line 1: ")
+    with pytest.raises(UnsupportedLog, match="line 1"):
+        store.open("s", "read")
+
+
+def test_all_fields_of_a_header_are_read(tmp_path: Path) -> None:
+    more: dict[str, Json] = {"parentSession": "p", "origin": "subagent", "agentPreset": "a"}
+    line = session_line(isSeeded=True, delegationDepth=3, **more)
+    write_log(tmp_path, BODY, header=line)
+    seen = JsonlStore(tmp_path).stat("s")
+    assert seen is not None
+    assert seen.header == SessionHeader(
+        "s",
+        1,
+        cwd="/w",
+        parent_session="p",
+        is_seeded=True,
+        origin="subagent",
+        delegation_depth=3,
+        agent_preset="a",
+    )
+
+
+def test_an_old_header_that_is_seeded_in_two_ways_is_corrupt(tmp_path: Path) -> None:
+    line = session_line(version=0, isSeeded=True, seedLength=1)
+    write_log(tmp_path, BODY, name="session.jsonl", header=line)
+    with pytest.raises(CorruptLog, match="either seedLength or isSeeded"):
+        JsonlStore(tmp_path).stat("s")
 
 
 @pytest.mark.parametrize("key", ["sandboxMode", "approvalPolicy"])
@@ -280,6 +333,84 @@ def test_one_bad_session_never_hides_another(tmp_path: Path) -> None:
         JsonlStore(tmp_path).stat("folder")
 
 
+def test_logs_of_the_retired_layout_are_named_and_open_nothing(tmp_path: Path) -> None:
+    write_log(tmp_path, BODY)
+    for name in ("old.jsonl", "older.jsonl.zstd"):
+        (tmp_path / "--w--" / name).write_bytes(session_line(id="old") + b"\n")
+    store = JsonlStore(tmp_path)
+    swept = store.sweep()
+    assert [found.header.id for found in swept.snapshots] == ["s"]
+    assert [(found.path, found.code, found.conflict) for found in swept.damaged] == [
+        ("--w--/old.jsonl", ErrorCode.PERSISTENCE_FAILED, True),
+        ("--w--/older.jsonl.zstd", ErrorCode.PERSISTENCE_FAILED, True),
+    ]
+    assert store.stat("old") is None
+
+
+class SickAt(OsFiles):
+    """The real disk, on which one kind of look at one path fails until it is well again."""
+
+    def __init__(self, look: str, path: Path) -> None:
+        self.sick: tuple[str, str] | None = (look, str(path))
+
+    def stat(self, path: str) -> FileStat:
+        self._look("stat", path)
+        return super().stat(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        self._look("entries", path)
+        return super().entries(path)
+
+    def open_reading(self, path: str) -> OpenFile:
+        self._look("open_reading", path)
+        return super().open_reading(path)
+
+    def _look(self, look: str, path: str) -> None:
+        if self.sick == (look, path):
+            raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("look", "where", "named"),
+    [
+        ("stat", "--w--", "--w--"),
+        ("entries", "--w--", "--w--"),
+        ("stat", "--w--/s", "--w--/s"),
+        ("entries", "--w--/s", "--w--/s"),
+        ("stat", "--w--/s/session.v2.jsonl", "--w--/s"),
+        ("open_reading", "--w--/s/session.v2.jsonl", "--w--/s"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_named_hides_nothing_else_and_is_looked_at_again(
+    tmp_path: Path, look: str, where: str, named: str
+) -> None:
+    write_log(tmp_path, BODY)
+    write_log(tmp_path, BODY, project="--v--", segment="t", header=session_line(id="t", cwd="/v"))
+    files = SickAt(look, tmp_path / where)
+    store = JsonlStore(tmp_path, files=files)
+    for _ in range(2):
+        swept = store.sweep()
+        assert [found.header.id for found in swept.snapshots] == ["t"]
+        [damaged] = swept.damaged
+        assert (damaged.path, damaged.code) == (named, ErrorCode.PERSISTENCE_FAILED)
+        assert damaged.message.startswith(f"{named} cannot be read: [Errno {errno.EIO}]")
+        if where != "--w--":
+            with pytest.raises(StoreFailed, match="cannot be read"):
+                store.stat("s")
+    files.sick = None
+    assert len(store.sweep().snapshots) == 2
+    assert store.stat("s") is not None
+
+
+def test_a_root_that_cannot_be_looked_at_fails_a_sweep(tmp_path: Path) -> None:
+    write_log(tmp_path, BODY)
+    store = JsonlStore(tmp_path, files=SickAt("entries", tmp_path))
+    with pytest.raises(StoreFailed, match=f"{tmp_path} cannot be read"):
+        store.sweep()
+    with pytest.raises(StoreFailed, match=f"{tmp_path} cannot be read"):
+        store.open("s", "read")
+
+
 @pytest.mark.parametrize(
     "line", [session_line(id="other"), session_line(cwd="/other"), session_line(cwd=None)]
 )
@@ -335,8 +466,21 @@ def test_an_id_too_long_for_a_directory_name_is_absent_and_cannot_be_created(
     store = JsonlStore(tmp_path)
     store_session(store, turns(1))
     assert store.stat("x" * 300) is None
-    with pytest.raises(ValueError, match="too long"):
-        store.create(header("x" * 300))
+    for length in (256, 300):
+        with pytest.raises(ValueError, match="too long"):
+            store.create(header("x" * length))
+    store_session(store, turns(1), header("x" * 255))
+    assert store.stat("x" * 255) is not None
+
+
+def test_an_id_whose_creation_was_refused_can_be_created_when_it_is_free(tmp_path: Path) -> None:
+    path = write_log(tmp_path, BODY)
+    store = JsonlStore(tmp_path)
+    with pytest.raises(AlreadyExists, match="stored already"):
+        store.create(header())
+    path.unlink()
+    store_session(store, turns(1))
+    assert store.stat("s") is not None
 
 
 def test_a_damaged_session_keeps_its_id(tmp_path: Path) -> None:
@@ -407,6 +551,22 @@ def test_a_log_that_is_removed_during_a_sweep_is_left_out(tmp_path: Path) -> Non
     assert swept.damaged == ()
 
 
+def test_a_sweep_that_nobody_wants_any_more_ends_after_a_few_sessions(tmp_path: Path) -> None:
+    for number in range(150):
+        write_log(tmp_path, [], segment=f"s{number}", header=session_line(id=f"s{number}"))
+    turn = Turn()
+
+    class Leaving(OsFilesAt):
+        def open_reading(self, path: str) -> OpenFile:
+            turn.give_up()
+            return super().open_reading(path)
+
+    files = Leaving(age(tmp_path))
+    with pytest.raises(GaveUp):
+        turn.doing(JsonlStore(tmp_path, files=files).sweep)()
+    assert 0 < files.calls["open_reading"] < 100
+
+
 def test_a_young_file_is_provisional_and_looked_at_again(tmp_path: Path) -> None:
     path = write_log(tmp_path, BODY)
     files = OsFilesAt(path.stat().st_ctime_ns + 19_999_999)
@@ -449,6 +609,16 @@ def test_a_revision_names_the_physical_state_of_the_file(tmp_path: Path) -> None
     assert seen.revision == (
         f"{now.st_dev}:{now.st_ino}:{now.st_size}:{now.st_mtime_ns}:{now.st_ctime_ns}"
     )
+
+
+def test_equal_logs_in_two_roots_have_different_revisions(tmp_path: Path) -> None:
+    revisions: set[str] = set()
+    for name in ("a", "b"):
+        write_log(tmp_path / name, BODY)
+        seen = JsonlStore(tmp_path / name).stat("s")
+        assert seen is not None
+        revisions.add(seen.revision)
+    assert len(revisions) == 2
 
 
 # --- tails

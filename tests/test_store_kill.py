@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -103,19 +104,10 @@ def run(action: Callable[[], object]) -> int:
     return status
 
 
-def acknowledged_before_death(
-    root: Path, compression: Compression, scene: Scene, turn: int, part: float
-) -> tuple[bool, int]:
-    """Whether a child lived to the end of a scene, and the most that it saw acknowledged."""
+def acknowledged_before_death(play: Callable[[Acknowledge], None]) -> tuple[bool, int]:
+    """Whether a child lived to its end, and the most that it saw acknowledged."""
     receiver, sender = os.pipe()
-
-    def play() -> None:
-        disk = KilledFiles(turn)
-        disk.part = part
-        store = JsonlStore(root, compression=compression, files=disk)
-        scene(store, lambda length: os.write(sender, bytes([length])))
-
-    status = run(play)
+    status = run(lambda: play(lambda length: os.write(sender, bytes([length]))))
     os.close(sender)
     with open(receiver, "rb") as reports:
         lengths = reports.read()
@@ -150,7 +142,10 @@ def test_a_writer_killed_at_any_operation_loses_nothing_it_acknowledged(
     for turn in range(1, MOST_OPERATIONS):
         root = tmp_path / str(turn)
         prepare(root, compression, scene)
-        ended, acknowledged = acknowledged_before_death(root, compression, scene, turn, part)
+        disk = KilledFiles(turn)
+        disk.part = part
+        store = JsonlStore(root, compression=compression, files=disk)
+        ended, acknowledged = acknowledged_before_death(partial(scene, store))
         check(root, compression, acknowledged)
         if ended:
             assert turn > 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,7 @@ from jsonl_files import BODY, write_log
 from store_contract import store_session, turns
 
 from session_query.storage.contract import AlreadyExists, AlreadyOwned, NotFound, StoreFailed
-from session_query.storage.files import OpenFile, OsFiles
+from session_query.storage.files import FileStat, OpenFile, OsFiles
 from session_query.storage.jsonl import JsonlStore
 from session_query.storage.ownership import take_ownership
 
@@ -131,9 +133,11 @@ class _Replacing(OsFiles):
 
     def __init__(self, times: int) -> None:
         self.times = times
+        self.locked: list[OpenFile] = []
 
     def lock(self, path: str) -> OpenFile:
         locked = super().lock(path)
+        self.locked.append(locked)
         if self.times:
             self.times -= 1
             os.rename(path, f"{path}.old")
@@ -142,17 +146,63 @@ class _Replacing(OsFiles):
         return locked
 
 
+def assert_closed(*files: OpenFile) -> None:
+    for file in files:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.stat()
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_lock_on_a_file_that_lost_its_name_is_taken_again(tmp_path: Path, times: int) -> None:
-    path = tmp_path / "session.lock"
-    lock = take_ownership(_Replacing(times), str(path), "here")
+    path, files = tmp_path / "session.lock", _Replacing(times)
+    lock = take_ownership(files, str(path), "here")
     assert path.stat().st_ino == lock.stat().inode
     lock.close()
+    assert len(files.locked) == times + 1
+    assert_closed(*files.locked)
 
 
 def test_a_lock_file_that_is_replaced_again_and_again_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(AlreadyOwned, match="here: its lock file was replaced 3 times"):
         take_ownership(_Replacing(3), str(tmp_path / "session.lock"), "here")
+
+
+class _Blind(OsFiles):
+    """A disk on which the lock file cannot be looked at once."""
+
+    blind = True
+
+    def stat(self, path: str) -> FileStat:
+        if self.blind and path.endswith("session.lock"):
+            self.blind = False
+            raise OSError(errno.EIO, "Input/output error")
+        return super().stat(path)
+
+
+def test_a_lock_that_could_not_be_checked_is_given_back(tmp_path: Path) -> None:
+    store_session(JsonlStore(tmp_path), turns(1))
+    store = JsonlStore(tmp_path, files=_Blind())
+    with pytest.raises(StoreFailed, match=r"session\.v2\.jsonl cannot be locked: .*Input/output"):
+        store.open("s", "write")
+    store.open("s", "write").close()
+
+
+def test_a_directory_that_came_back_without_its_lock_file_is_locked_again(tmp_path: Path) -> None:
+    files = _Replacing(0)
+    writer = JsonlStore(tmp_path, files=files).create(header())
+    blocked = tmp_path / "--work--" / "s" / "session.v2.jsonl"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_bytes(b"")
+    with pytest.raises(AlreadyExists):
+        writer.append(turns(1))
+    shutil.rmtree(blocked.parent)
+    writer.append(turns(1))
+    _, second = files.locked
+    assert (tmp_path / LOCK).stat().st_ino == second.stat().inode
+    with pytest.raises(AlreadyOwned):
+        JsonlStore(tmp_path).open("s", "write")
+    writer.close()
+    assert_closed(*files.locked)
 
 
 def test_an_owner_that_did_not_sign_is_another_process(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,12 +14,15 @@ from store_contract import store_session, turns
 
 from session_query.messages.event import Event
 from session_query.messages.json import Json
+from session_query.storage import log_writer
+from session_query.storage.claims import flush_all
 from session_query.storage.contract import (
     AlreadyExists,
     CorruptLog,
     StoreFailed,
     WriteHandle,
 )
+from session_query.storage.files import OsFiles
 from session_query.storage.header_line import render_header
 from session_query.storage.jsonl import JsonlStore
 from session_query.storage.records import render_event
@@ -90,6 +94,64 @@ def test_creating_a_log_takes_fewer_steps_than_are_made_to_fail(tmp_path: Path) 
     assert files.done < MOST_STEPS
 
 
+class NoWayBack(OsFiles):
+    """The real disk, of which no directory can be changed from a link on until it is well."""
+
+    ill = False
+    falls_ill = True
+
+    def link(self, source: str, target: str) -> None:
+        super().link(source, target)
+        self.ill = self.falls_ill
+
+    def sync_directory(self, path: str) -> None:
+        self._fail_if_ill()
+        super().sync_directory(path)
+
+    def unlink(self, path: str) -> None:
+        self._fail_if_ill()
+        super().unlink(path)
+
+    def _fail_if_ill(self) -> None:
+        if self.ill:
+            raise OSError(errno.EIO, "directories cannot be changed")
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_log_that_can_be_neither_made_durable_nor_removed_reports_both_and_is_written_anew(
+    tmp_path: Path, compression: Compression
+) -> None:
+    files = NoWayBack()
+    writer = JsonlStore(tmp_path, compression=compression, files=files).create(header())
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="neither made durable nor removed") as caught:
+            writer.append(turns(2))
+        assert isinstance(caught.value.__cause__, ExceptionGroup)
+        assert len(caught.value.__cause__.exceptions) == 2
+        with pytest.raises(StoreFailed, match="could not be created"):
+            writer.append(turns(2))
+        files.ill = False
+    files.falls_ill = False
+    writer.append(turns(4))
+    content = content_of(turns(4), compression=compression)
+    assert log_below(tmp_path, compression).read_bytes() == content
+
+
+def test_a_log_that_could_not_be_removed_and_that_somebody_goes_on_with_is_kept(
+    tmp_path: Path,
+) -> None:
+    files = NoWayBack()
+    writer = JsonlStore(tmp_path, files=files).create(header())
+    with pytest.raises(StoreFailed):
+        writer.append(turns(2))
+    files.ill = False
+    path = tmp_path / LOG
+    path.write_bytes(path.read_bytes() + render_event(turns(3)[2]))
+    with pytest.raises(AlreadyExists):
+        writer.append(turns(4))
+    assert path.read_bytes() == content_of(turns(3))
+
+
 def test_a_log_that_another_process_created_meanwhile_is_never_overwritten(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +181,17 @@ def test_a_left_over_temporary_file_is_in_nobodys_way(tmp_path: Path) -> None:
     store_session(JsonlStore(tmp_path), turns(1))
     assert stale.read_bytes() == b"half"
     assert (tmp_path / LOG).read_bytes() == content_of(turns(1))
+
+
+def test_a_directory_full_of_left_over_files_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "_TEMPORARY_NAMES", 2)
+    (tmp_path / LOG).parent.mkdir(parents=True)
+    for number in range(2):
+        (tmp_path / f"{LOG}.00000000000{number}.tmp").touch()
+    with pytest.raises(StoreFailed, match=r"--work--/s/.*: 2 temporary files are in the way"):
+        JsonlStore(tmp_path).create(header()).append(turns(1))
 
 
 # --- an append
@@ -172,6 +245,21 @@ def test_a_batch_that_could_not_be_cut_back_reports_both_and_is_cut_before_the_n
     assert log_below(tmp_path, compression).read_bytes() == content
 
 
+def test_a_file_that_somebody_wrote_to_after_a_batch_was_cut_back_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    files = FailingFiles()
+    writer = _written(tmp_path, files)
+    files.turns = {files.done + 2}
+    with pytest.raises(StoreFailed, match="could not be appended"):
+        writer.append(turns(4)[2:])
+    path = tmp_path / LOG
+    path.write_bytes(path.read_bytes() + render_event(turns(3)[2]))
+    with pytest.raises(StoreFailed, match="changed by another writer"):
+        writer.append(turns(4)[2:])
+    assert path.read_bytes() == content_of(turns(3))
+
+
 def test_a_payload_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     writer = _written(tmp_path, FailingFiles())
     good, bad = turns(4)[2], Event("demo/x", 3, 1, b"{nonsense")
@@ -211,6 +299,34 @@ def test_failures_of_a_flush_are_gathered_and_the_others_still_flushed(tmp_path:
     assert [found.header.id for found in store.sweep().snapshots] == ["b"]
     store.flush()
     assert len(store.sweep().snapshots) == 2
+
+
+def test_all_failures_of_a_flush_are_told_whichever_sessions_they_are_of(tmp_path: Path) -> None:
+    class Closed(OsFiles):
+        """The real disk, on which two sessions cannot get a directory."""
+
+        def make_directory(self, path: str) -> None:
+            if path.endswith(("/a", "/c")):
+                raise OSError(errno.EROFS, "Read-only file system")
+            super().make_directory(path)
+
+    store = JsonlStore(tmp_path, files=Closed())
+    writers = [store.create(header(session_id)) for session_id in "abcd"]
+    writers[3].close()
+    with pytest.raises(ExceptionGroup, match="2 sessions could not be flushed") as caught:
+        store.flush()
+    assert [str(error)[:11] for error in caught.value.exceptions] == ["--work--/a/", "--work--/c/"]
+    assert [found.header.id for found in store.sweep().snapshots] == ["b"]
+
+
+def test_a_writer_that_is_closed_while_others_are_flushed_counts_as_flushed(
+    tmp_path: Path,
+) -> None:
+    store = JsonlStore(tmp_path)
+    writers = [store.create(header(session_id)) for session_id in "ab"]
+    writers[0].close()
+    flush_all(writers)
+    assert [found.header.id for found in store.sweep().snapshots] == ["b"]
 
 
 # --- a torn tail
