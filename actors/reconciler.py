@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final, TypeAlias, TypeVar, assert_never
+from typing import Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
 import trio
 from attrs import define, field, frozen
@@ -25,8 +25,10 @@ from ..storage.contract import SessionStore
 from ..storage.index import SearchIndex
 from ..storage.index_file import IndexDamaged, index_failed
 from ..storage.index_view import Overtaken, Ranking, Reader, View
+from .holding import holding
 from .inventory import Inventory
 from .lane import WriterLane
+from .log_keeper import LogKeeper
 from .mailbox import Mailbox, Request
 from .news import GenerationNews
 from .nursery import PlainNursery
@@ -53,6 +55,7 @@ PATIENCE_SECONDS: Final = 10.0
 """How long such a thing is attempted."""
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 _log = logging.getLogger(__name__)
 
@@ -193,6 +196,7 @@ class IndexReconciler:
         self._wanted = trio.Event()
         self._upkeep = trio.CancelScope()
         """Of the upkeep that is done while no pass is wanted."""
+        self._log_keeper = LogKeeper(runtime, self._mend)
         self._epoch: int | None = None
         self._store_bound = False
         """Whether the last pass had a store."""
@@ -262,6 +266,7 @@ class IndexReconciler:
         try:
             async with PlainNursery() as passes:
                 passes.start_soon(self._run_passes, name="reconciler passes")
+                passes.start_soon(self._keep_log, name="reconciler log")
                 refresh = partial(self._fresh, None)
                 passes.start_soon(self.news.run, refresh, name="reconciler news")
                 passes.start_soon(
@@ -279,6 +284,8 @@ class IndexReconciler:
 
     async def open(self) -> WriterLane:
         """The lane of the index, which is opened where it is not open yet."""
+        if self._lane is not None:
+            return self._lane
         async with self._opening:
             if self._lane is None:
                 index = await self._runtime.call(
@@ -327,7 +334,7 @@ class IndexReconciler:
             lane = await self.open()
             open_view = partial(self._view, lane.index, request)
             try:
-                async with self._showing:
+                async with holding(self._showing):
                     if lane.index.has_snapshots:
                         return await lane.call(open_view)
                     return await lane.lend(request.reader, open_view)
@@ -514,7 +521,8 @@ class IndexReconciler:
     async def _run_passes(self) -> None:
         try:
             while True:
-                await self._wanted.wait()
+                if not self._wanted.is_set():
+                    await self._wanted.wait()
                 self._wanted = trio.Event()
                 current, self._next = self._next, None
                 if current is not None:
@@ -522,10 +530,17 @@ class IndexReconciler:
                 lane = self._lane
                 if lane is not None and lane.index.is_overdue:
                     # Without it, FTS5 would one day merge a thousand segments in one commit.
-                    await self._keep_up(partial(self._tidy_once, lane))
+                    await self._keep_up(partial(self._change, lane, lane.index.merge))
                 with trio.move_on_after(QUIET_SECONDS):
                     await self._wanted.wait()
                 await self._keep_up(self._tidy)
+        except Exception as failure:
+            self.mailbox.crash(failure)
+            raise
+
+    async def _keep_log(self) -> None:
+        try:
+            await self._log_keeper.run()
         except Exception as failure:
             self.mailbox.crash(failure)
             raise
@@ -534,7 +549,7 @@ class IndexReconciler:
         current.begun = True
         try:
             with current.scope:
-                async with self._changing:
+                async with holding(self._changing):
                     await self._reconcile(current)
                 current.completed = True
         except SessionQueryError as error:
@@ -550,12 +565,14 @@ class IndexReconciler:
                     await self._mended(lane, partial(self._agree, lane, current))
         finally:
             self.generations.publish(lane.index.generation)
+            self._log_keeper.mind(lane.index)
 
     async def _agree(self, lane: WriterLane, current: Pass) -> None:
         """Make the index agree with its sources; once more where another store was bound meanwhile.
 
         What an earlier store still had to say is then neither shown nor raised.
         """
+        await self._log_keeper.wait_for_readers(lane)
         while True:
             agreed = self._agreement
             if agreed is not None and agreed.generation != lane.index.generation:
@@ -601,13 +618,16 @@ class IndexReconciler:
             return
         with trio.CancelScope() as self._upkeep:
             while more and lane.index.needs_tidying(MOVABLE_EVENTS):
-                more = await self._tidy_once(lane)
+                more = await self._change(lane, lane.index.tidy, MOVABLE_EVENTS)
 
-    async def _tidy_once(self, lane: WriterLane) -> bool:
-        """Do one piece of upkeep; whether more is left."""
-        async with self._changing, self._turn(lane):
-            await self._catch_up(lane)
-            return await lane.call(lane.index.tidy, MOVABLE_EVENTS)
+    async def _change(self, lane: WriterLane, piece: Callable[[*Ts], R], *args: *Ts) -> R:
+        """Do one piece of upkeep."""
+        try:
+            async with self._changing, self._turn(lane):
+                await self._catch_up(lane)
+                return await lane.call(piece, *args)
+        finally:
+            self._log_keeper.mind(lane.index)
 
     async def _keep_up(self, upkeep: Callable[[], Awaitable[object]]) -> None:
         """Do upkeep; damage that it meets is mended, any other failure left for later."""

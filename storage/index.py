@@ -41,6 +41,7 @@ from .live_arm import LiveArm, LiveEntry, LiveSnapshot
 from .log_slices import Continuation, Extract, Piece
 from .stored_arm import StoredArm
 from .tokens import match_expression, phrase_tokens
+from .write_ahead import WriteAheadLog
 
 MAX_QUERY_TOKENS: Final = 300
 """Words of a query; full text opens a posting list for each."""
@@ -49,7 +50,7 @@ SLICE_EVENTS: Final = 2_000
 """Events or documents that one transaction writes, about 100 ms."""
 
 _MERGE_AFTER: Final = 128
-"""Transactions that wrote full text, before the idle writer merges their segments."""
+"""Segments of full text that may have gathered before they are merged."""
 
 _MERGE_PAGES: Final = 32
 """Fewest pages that one merge writes: below 10 ms, which is what a commit may have to wait."""
@@ -94,7 +95,7 @@ class SearchIndex:
             try:
                 self._load()
             except IndexDamaged:
-                self._file.recreate(0)
+                self._file.mend()
                 self._load()
 
     def _load(self) -> None:
@@ -104,7 +105,7 @@ class SearchIndex:
     def _load_rows(self) -> None:
         # Before the rows, so that what others write meanwhile is seen as a change.
         version = self._db.pragma("data_version")
-        tables = IndexTables(self._db, self.config.tokenizer)
+        tables = IndexTables(self._db, self.config.tokenizer, self._file.log.make_room)
         stored = StoredArm(tables)
         self._tables, self.stored = tables, stored
         self.live = LiveArm(tables, stored, self._extract)
@@ -232,6 +233,24 @@ class SearchIndex:
             except apsw.BusyError:
                 return False
 
+    @property
+    def log(self) -> WriteAheadLog:
+        """The length of the file's log of changes."""
+        return self._file.log
+
+    def copy_log(self) -> None:
+        """Copy what transactions have logged into the file, so that the log can begin anew.
+
+        Needs no lane, but runs beside the writer; one call at a time. Errors as in ``write``.
+        """
+        with index_errors("the log of the index could not be copied"):
+            self._file.log.copy()
+
+    def restart_log(self) -> bool:
+        """Let the next transaction begin the log anew; false while a reader needs what is in it."""
+        with index_errors("the log of the index could not be copied"):
+            return self._file.log.restart()
+
     def status(self) -> IndexStatus:
         """What the index holds."""
         with index_errors("the index could not be read"):
@@ -263,6 +282,7 @@ class SearchIndex:
         Raises:
             SessionQueryError: ``INDEX_FAILED``; nothing was written, the same may be tried again.
         """
+        self._tables.raise_first()
         with self._tables.transaction() as tx:
             self.stored.write(tx, pieces)
 
@@ -344,8 +364,7 @@ class SearchIndex:
                 self.live.reclaim(tx, _TIDY_DOCUMENTS)
             return True
         if self.is_overdue:
-            # Each merge opens all segments, so that it should write in proportion.
-            self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
+            self.merge()
             return True
         return self._tables.reclaim(self._wanted_numbers(), _TIDY_DOCUMENTS)
 
@@ -354,12 +373,14 @@ class SearchIndex:
         """Whether segments should be merged without waiting for a quiet time."""
         return self._tables.unmerged > _MERGE_AFTER
 
+    def merge(self) -> None:
+        """Merge segments a little, which no search can see."""
+        # Each merge opens all segments, so that it should write in proportion.
+        self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
+
     def merge_build(self) -> bool:
         """Merge what a build of many transactions left, in large pieces; whether to go on."""
-        if not self.is_overdue:
-            return False
-        self._tables.merge(_BUILD_MERGE_PAGES)
-        return True
+        return self._tables.settle_build(_BUILD_MERGE_PAGES)
 
     def _movable(self, events: int) -> LiveEntry | None:
         """A live session with at least so many stored events in memory."""
@@ -507,7 +528,7 @@ class SearchIndex:
         phrase = match_expression(view.request.query, self.config.tokenizer)
         count, limit = count_function(view.tokens), scan_limit(view)
         if view.target is None:
-            if not any(entry.extents for entry in self.live.entries.values()):
+            if self.live.is_in_file:
                 return [], True
             statement = best_of_sessions_by_count(where, count, "recent_")
             rows = self._db.execute(statement, (phrase, *where.bindings, limit)).fetchall()

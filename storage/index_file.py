@@ -10,22 +10,25 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 import apsw
-from attrs import define
+from attrs import define, field
 
 from ..messages.config import MEMORY, IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
+from .full_text import FAN_IN
 from .index_values import Garbled
 from .tokens import tokenizer_identity
+from .write_ahead import WriteAheadLog
 
 APPLICATION_ID: Final = 0x53515931
 """Marks our files in SQLite's header ("SQY1")."""
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 WRITER_CACHE_KIB: Final = 64 * 1024
 READER_CACHE_KIB: Final = 8 * 1024
@@ -89,6 +92,7 @@ CREATE VIRTUAL TABLE {schema}.{prefix}fts
     USING fts5(text, content='', columnsize=0, tokenize='unicode61');
 INSERT INTO {schema}.{prefix}fts({prefix}fts, rank) VALUES ('automerge', 0);
 INSERT INTO {schema}.{prefix}fts({prefix}fts, rank) VALUES ('crisismerge', 1000);
+INSERT INTO {schema}.{prefix}fts({prefix}fts, rank) VALUES ('usermerge', {fan_in});
 INSERT INTO {schema}.{prefix}fts({prefix}fts, rank) VALUES ('hashsize', {hash_bytes});
 """
 
@@ -153,6 +157,10 @@ class IndexFile:
     """File descriptor of the lock file, held as long as the index is open."""
     _pass_lock: int | None = None
     """Of the file by which services that share an index take turns at writing."""
+    log: WriteAheadLog = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.log = WriteAheadLog(self.connection, partial(_connected, self.path, self._config))
 
     @property
     def has_snapshots(self) -> bool:
@@ -176,7 +184,7 @@ class IndexFile:
                 raise
             damaged = True
         if damaged:
-            self.recreate(0)
+            self.mend()
 
     def refuse_if_others_need_it(self) -> None:
         """Refuse a file that would have to be begun anew while others share it as it is."""
@@ -200,6 +208,12 @@ class IndexFile:
     def fits(self) -> bool:
         """Whether the file was made by this version, with this tokenizer."""
         return _fits(self.connection, tokenizer_identity(self._config.tokenizer))
+
+    def mend(self) -> None:
+        """Begin a damaged file anew; sessions stay purged as far as their list can be read."""
+        purged = _purged(self.connection)
+        self.recreate(0)
+        _keep_out(self.connection, purged)
 
     def recreate(self, generation: int) -> None:
         """Empty the file, whatever is in it, and begin anew with this generation at least.
@@ -324,6 +338,7 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
 
 def _connected(path: str, config: IndexConfig) -> apsw.Connection:
     connection = apsw.Connection(path)
+    connection.wal_autocheckpoint(0)
     if config.shared:
         connection.set_busy_timeout(SHARED_WAIT_MS)
     return connection
@@ -470,9 +485,7 @@ def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) 
             _create(connection, identity, max(generation, _next_generation(connection)))
         connection.execute("COMMIT")
     connection.execute(_RECENT)
-    connection.execute(
-        _DOCUMENTS.format(schema="live", prefix="recent_", hash_bytes=FTS_HASH_BYTES)
-    )
+    connection.execute(_documents("live", "recent_"))
 
 
 def _fits(connection: apsw.Connection, identity: str) -> bool:
@@ -493,12 +506,34 @@ def _next_generation(connection: apsw.Connection) -> int:
     return found + 1 if isinstance(found, int) else 0
 
 
+def _purged(connection: apsw.Connection) -> list[bytes]:
+    """What tells the sessions that were purged, as far as it can be read."""
+    found: list[bytes] = []
+    with suppress(apsw.Error, UnicodeDecodeError):
+        for (digest,) in connection.execute("SELECT digest FROM purged"):
+            if isinstance(digest, bytes):
+                found.append(digest)
+    return found
+
+
+def _keep_out(connection: apsw.Connection, purged: list[bytes]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO purged VALUES (?)", [(digest,) for digest in purged]
+    )
+
+
 def _create(connection: apsw.Connection, identity: str, generation: int) -> None:
+    purged = _purged(connection)
     for table in ("fts", *sorted(_TABLES)):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.execute(_SCHEMA)
-    connection.execute(_DOCUMENTS.format(schema="main", prefix="", hash_bytes=FTS_HASH_BYTES))
+    connection.execute(_documents("main", ""))
     connection.execute("INSERT INTO meta VALUES ('tokens', ?)", (identity,))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
+    _keep_out(connection, purged)
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", SCHEMA_VERSION)
+
+
+def _documents(schema: str, prefix: str) -> str:
+    return _DOCUMENTS.format(schema=schema, prefix=prefix, hash_bytes=FTS_HASH_BYTES, fan_in=FAN_IN)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import takewhile
 from typing import Final
 
@@ -74,12 +75,13 @@ def scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str]
 def _scan(reader: Reader, view: View, config: IndexConfig, redact: Callable[[str], str]) -> Found:
     ranking = view.ranking or _rank(reader.connection, view, config)
     page = ranking.matches[view.offset : view.offset + view.request.limit]
-    hydrated = _Hydration(reader, view, config, redact, page)
     more = len(ranking.matches) > view.offset + view.request.limit
-    if view.request.scope is Scope.SESSIONS:
-        sessions = tuple(hydrated.session_hit(match) for match in page)
-        return Found(sessions, (), more, ranking)
-    return Found((), tuple(hydrated.event_hit(match) for match in page), more, ranking)
+    # An unfinished statement would make an interruption stick, and stop what comes after it.
+    with closing(_Hydration(reader, view, config, redact, page)) as hydrated:
+        if view.request.scope is Scope.SESSIONS:
+            sessions = tuple(hydrated.session_hit(match) for match in page)
+            return Found(sessions, (), more, ranking)
+        return Found((), tuple(hydrated.event_hit(match) for match in page), more, ranking)
 
 
 def reaches(ranking: Ranking, wanted: int) -> bool:
@@ -107,7 +109,7 @@ def _rank(db: apsw.Connection, view: View, config: IndexConfig) -> Ranking:
         view.request,
         view.types,
         live=overlay.sessions.keys(),
-        live_not_persisted=[no for no, live in overlay.sessions.items() if not live.persisted],
+        live_not_persisted=overlay.unpersisted,
         hidden=overlay.hidden,
         flips=overlay.flips,
         store_bound=view.store_bound,
@@ -247,7 +249,8 @@ class _Hydration:
     ) -> None:
         """Hits are asked for in the order of ``page``, each once."""
         self._view = view
-        self._rows = self._filed_rows(reader.connection, page)
+        self._rows = reader.connection.cursor()
+        self._read_filed(page)
         self._chars = config.snippet_chars
         self._redact = redact
         self._finder = MatchFinder(
@@ -306,10 +309,13 @@ class _Hydration:
             return evolve(document, surface=SHADOWED), header
         return document, header
 
-    def _filed_rows(
-        self, db: apsw.Connection, page: Sequence[Match]
-    ) -> Iterator[tuple[object, ...]]:
-        """The rows of the page that are in the file, one text at a time."""
+    def _read_filed(self, page: Sequence[Match]) -> None:
+        """Begin to read the rows of the page that are in the file, one text at a time."""
         recent = self._view.recent_documents
         ids = [match.id for match in page if match.id not in recent]
-        return iter(db.execute(FILED_DOCUMENTS, (integers(ids),)) if ids else ())
+        if ids:
+            self._rows.execute(FILED_DOCUMENTS, (integers(ids),))
+
+    def close(self) -> None:
+        """Read no further."""
+        self._rows.close(True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Final, Literal
 
 import apsw
@@ -19,7 +20,8 @@ from ..history.documents import Document
 from ..messages.config import Tokenizer
 from ..messages.header import SessionHeader
 from ..messages.records import SessionTitle
-from .document_rows import DocumentRows, Extent, Row, joined
+from .document_rows import DocumentRows, Extent, joined
+from .full_text import FullText
 from .index_file import index_errors
 from .index_values import (
     blob,
@@ -31,6 +33,9 @@ from .index_values import (
     text,
     text_of,
 )
+
+_RAISING_PAGES: Final = 1_000
+"""Most pages that merging the first two segments of an index writes."""
 
 _MIN_BLOCK: Final = 64
 _MAX_BLOCK: Final = 4_096
@@ -44,7 +49,8 @@ class Transaction:
     """What the index will have when it is committed, if it is visible."""
     visible: bool = False
     """Whether it changes what a search can see."""
-    wrote_text: bool = False
+    wrote: set[FullText] = field(factory=set)
+    """Full text that it has changed."""
     after: list[Callable[[], None]] = field(factory=list)
     """What to remember once it is committed, in order."""
     types: dict[str, int] = field(factory=dict)
@@ -74,8 +80,12 @@ class FileState:
 class IndexTables:
     """The rows of one index, for its writer."""
 
-    def __init__(self, connection: apsw.Connection, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, connection: apsw.Connection, tokenizer: Tokenizer, make_room: Callable[[], None]
+    ) -> None:
         self.db = connection
+        self._make_room = make_room
+        """Called before each transaction."""
         self.filed = DocumentRows(connection, "", tokenizer)
         """Documents in the file."""
         self.recent = DocumentRows(connection, "recent_", tokenizer)
@@ -89,8 +99,9 @@ class IndexTables:
             for name, code in connection.execute("SELECT name, code FROM event_type")
         }
         """The codes of event types. Never changed in place: views keep it."""
-        self.unmerged = 0
-        """Transactions that wrote text since segments were last merged."""
+        self.filed_text = FullText(connection, "fts")
+        self.filed_text.unmerged = self.filed_text.count()
+        self.recent_text = FullText(connection, "recent_fts")
         self.may_hold_dead = True
         """Whether ``reclaim`` has not found the file free of dead rows since some became so."""
         self.ending = False
@@ -102,6 +113,10 @@ class IndexTables:
         self._next_no = integer(meta.get("next_no"))
         self._written = (self._next_id, self._next_no)
         """The counters as the file has them."""
+        self._is_new = self._next_id == 1
+        """Whether the file was empty when it was opened, and nothing was merged since."""
+        self._settled_id = self._next_id
+        """The first id that was not used yet when a build was last merged, or the file opened."""
         self._blocks: dict[int, range] = {}
 
     @contextmanager
@@ -114,6 +129,7 @@ class IndexTables:
         """
         tx = Transaction(self.generation + 1)
         with index_errors("the index could not be written"):
+            self._make_room()
             try:
                 self.db.execute("BEGIN IMMEDIATE")
                 yield tx
@@ -130,7 +146,8 @@ class IndexTables:
             self.generation = tx.generation
         if tx.types:
             self.types = {**self.types, **tx.types}
-        self.unmerged += tx.wrote_text
+        for full_text in tx.wrote:
+            full_text.unmerged += 1
         for remember in tx.after:
             remember()
 
@@ -167,15 +184,10 @@ class IndexTables:
         """Add documents of one session under ids from ``take_ids`` or ``take_block_ids``."""
         if not documents:
             return
-        flat = (row_id for run in ids for row_id in run)
-        rows.insert(
-            no,
-            [
-                Row(row_id, document, self._type_code(tx, document.type))
-                for row_id, document in zip(flat, documents, strict=True)
-            ],
-        )
-        tx.wrote_text = True
+        types = dict.fromkeys(document.type for document in documents)
+        codes = {name: self._type_code(tx, name) for name in types}
+        rows.insert(no, chain.from_iterable(ids), documents, codes)
+        tx.wrote.add(self.filed_text if rows is self.filed else self.recent_text)
 
     def take_ids(self, count: int) -> list[range]:
         """``count`` ids in one run, none of them used before."""
@@ -313,7 +325,7 @@ class IndexTables:
             if number in alive:
                 continue
             with self.transaction() as tx:
-                tx.wrote_text = True
+                tx.wrote.add(self.filed_text)
                 extents = self.extents(number)
                 if not extents:
                     self.mark_alive(number)
@@ -323,26 +335,49 @@ class IndexTables:
             return True
         return False
 
+    @property
+    def unmerged(self) -> int:
+        """Segments of either full text that may be there to merge."""
+        return max(self.filed_text.unmerged, self.recent_text.unmerged)
+
     def merge(self, pages: int) -> None:
-        """Merge full-text segments a little; nothing is ``unmerged`` once all of it is done."""
-        before = self.db.total_changes()
-        with self.transaction():
-            for table in ("fts", "recent_fts"):
-                self.db.execute(f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)", (pages,))
-        # Each table counts one change for the statement itself.
-        if self.db.total_changes() - before <= 2:
-            self.unmerged = 0
+        """Merge a little of the full text that has more to merge."""
+        filed, recent = self.filed_text, self.recent_text
+        full_text = filed if filed.unmerged >= recent.unmerged else recent
+        self._merge(full_text, full_text.merge, pages)
 
     def optimize(self, pages: int) -> bool:
-        """Merge the file's full text into one segment, a little at a time; whether to go on.
+        """Merge the file's full text into one segment, a little at a time; whether to go on."""
+        return self._merge(self.filed_text, self.filed_text.merge_all, pages)
 
-        Only then is nothing left of what was taken out of it.
+    def raise_first(self) -> None:
+        """Merge the first two segments of a new index, before a third is added.
+
+        Without their level, what a build leaves would stand right above what commits add, and be
+        written again with the first few hundred of them.
         """
-        before = self.db.total_changes()
+        if self._is_new and self.filed_text.unmerged >= 2:
+            self._is_new = False
+            self.optimize(_RAISING_PAGES)
+
+    def settle_build(self, pages: int) -> bool:
+        """Merge a little of what a build of many transactions left; whether to go on.
+
+        With it goes all that was there before, where that is less.
+        """
+        filed = self.filed_text
+        outweighs = self._next_id >= 2 * self._settled_id
+        more = self._merge(filed, filed.merge_all if outweighs else filed.merge, pages)
+        if not more:
+            self._settled_id = self._next_id
+        return more
+
+    def _merge(self, full_text: FullText, piece: Callable[[int], bool], pages: int) -> bool:
         with self.transaction():
-            # A negative number of pages is what merges segments of all sizes.
-            self.db.execute("INSERT INTO fts(fts, rank) VALUES ('merge', ?)", (-pages,))
-        return self.db.total_changes() - before >= 2
+            more = piece(pages)
+        if not more:
+            full_text.unmerged = 0
+        return more
 
     def forget_types(self) -> None:
         """Forget the event types that no document has any more."""

@@ -456,6 +456,24 @@ async def test_an_index_of_another_version_of_ours_is_built_anew_in_its_place(
     connection.close()
 
 
+async def test_a_purged_session_stays_out_of_an_index_that_is_built_anew_for_another_version(
+    tmp_path: Path,
+) -> None:
+    path, store = tmp_path / "index.db", store_of(WORD, session("t", "word"))
+    async with open_session_query(store=store, index=config(path)) as query:
+        await query.purge("s")
+        assert await sessions_of(query, "word") == ["t"]
+    edit(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    for tokenizer in (Tokenizer.CJK, Tokenizer.UNICODE61):
+        changed = config(path, tokenizer=tokenizer)
+        async with open_session_query(store=store, index=changed) as query:
+            assert await sessions_of(query, "word") == ["t"]
+            assert (await query.index_status()).purged == 1
+    async with open_session_query(store=store, index=changed) as query:
+        await query.rebuild_index()
+        assert set(await sessions_of(query, "word")) == {"s", "t"}
+
+
 async def test_another_tokenizer_builds_the_index_anew(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     store = store_of(session("s", "今天登录超时了"))

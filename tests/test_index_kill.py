@@ -25,7 +25,7 @@ from session_query.actors import reconciliation
 from session_query.actors.composition import open_session_query
 from session_query.actors.service import SessionQuery
 from session_query.messages.config import IndexConfig
-from session_query.storage import index, log_slices
+from session_query.storage import index, log_slices, write_ahead
 
 Scene: TypeAlias = Callable[[SessionQuery], Awaitable[object]]
 JOURNALS = ["wal", "delete"]
@@ -192,6 +192,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (index, reconciliation):
         monkeypatch.setattr(module, "SLICE_EVENTS", 10)
     monkeypatch.setattr(index, "_TIDY_DOCUMENTS", 10)
+    monkeypatch.setattr(write_ahead, "LOG_PAGES", 10)
 
 
 @pytest.mark.usefixtures("small_slices")

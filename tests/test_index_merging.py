@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from actor_world import message
 from service_world import session as stored_session
@@ -9,8 +11,11 @@ from service_world import sessions_of, store_of
 
 from session_query import IndexConfig, MemoryStore, SessionQuery, open_session_query
 from session_query.actors import reconciliation
+from session_query.messages.config import no_text
 from session_query.storage import index as index_module
-from session_query.storage.index import SearchIndex
+from session_query.storage.full_text import FAN_IN
+from session_query.storage.index import _MERGE_PAGES, SearchIndex
+from session_query.storage.log_slices import read_slices
 
 INDEX = IndexConfig(path=":memory:")
 
@@ -53,3 +58,102 @@ async def test_commits_without_a_pause_do_not_pile_up_segments(
             await live.commit(message(f"word {number}"))
             assert await sessions_of(query, "word") == ["live"]
             assert index_of(query)._tables.unmerged <= 12
+
+
+# -- what one piece writes ------------------------------------------------------------------------
+
+
+def written(index: SearchIndex, *texts: str) -> None:
+    """Index a session of these texts, in one transaction."""
+    store = store_of(stored_session(f"s{index.generation}", *texts))
+    (snapshot,) = store.sweep().snapshots
+    index.write([*read_slices(store, snapshot, None, no_text)])
+
+
+def built(index: SearchIndex, transactions: int) -> None:
+    """Index so many sessions and merge them, as a build does."""
+    for number in range(transactions):
+        written(index, *(f"word{number} word{number}x{place}" for place in range(20)))
+    while index.merge_build():
+        pass
+
+
+def content(index: SearchIndex) -> dict[int, tuple[int, int]]:
+    """Pages and bytes of each segment of the file's full text."""
+    return {
+        segment: (pages, size)
+        for segment, pages, size in index._db.execute(
+            "SELECT id >> 37, count(*), sum(length(block)) FROM fts_data WHERE id >= 1 << 37 "
+            "GROUP BY 1 ORDER BY 1"
+        )
+        if isinstance(segment, int) and isinstance(pages, int) and isinstance(size, int)
+    }
+
+
+def largest(index: SearchIndex) -> tuple[int, int]:
+    return max(content(index).values())
+
+
+def test_commits_behind_a_first_build_do_not_write_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_module, "_MERGE_AFTER", FAN_IN)
+    index = SearchIndex(INDEX, no_text)
+    built(index, 40)
+    (build,) = content(index).values()
+    for _ in range(2 * FAN_IN * FAN_IN):
+        written(index, "word")
+        if index.is_overdue:
+            index.merge()
+    assert build in content(index).values()
+    assert len(content(index)) < 4 * FAN_IN
+    index.close()
+
+
+def test_a_build_is_merged_with_what_was_there_before_only_where_that_is_less() -> None:
+    index = SearchIndex(INDEX, no_text)
+    built(index, 40)
+    first = largest(index)
+    built(index, 20)
+    assert largest(index) == first
+    built(index, 80)
+    assert len(content(index)) == 1
+    index.close()
+
+
+def test_a_merge_behind_a_commit_writes_a_bounded_part(tmp_path: Path) -> None:
+    index = SearchIndex(IndexConfig(path=str(tmp_path / "index.db")), no_text)
+    number = 0
+    while not index.is_overdue:
+        # Several pages a segment, no word of which stands in another.
+        written(index, *(f"{number}x{place}" for place in range(1_000)))
+        number += 1
+    segments, pieces = len(content(index)), 0
+    while index.is_overdue:
+        index.log.copy()
+        before = index.log.pages
+        index.merge()
+        pieces += 1
+        # The pages that are written, and the first of each segment that are cut.
+        assert index.log.pages - before <= 3 * _MERGE_PAGES + 2 * segments
+    assert pieces > 3
+    assert len(content(index)) < segments
+    index.close()
+
+
+def test_segments_that_another_process_left_count_as_not_merged(tmp_path: Path) -> None:
+    config = IndexConfig(path=str(tmp_path / "index.db"))
+    left = 0
+    while left <= index_module._MERGE_AFTER:
+        index = SearchIndex(config, no_text)
+        assert not index.is_overdue
+        for _ in range(50):
+            written(index, "word")
+        left = len(content(index))
+        index.close()
+    index = SearchIndex(config, no_text)
+    assert index.is_overdue
+    while index.is_overdue:
+        index.merge()
+    assert len(content(index)) < FAN_IN
+    index.close()

@@ -153,6 +153,31 @@ async def test_searches_side_by_side_mend_an_index_once(
     assert rebuilds.count == 1
 
 
+async def test_services_that_share_an_index_mend_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, path, rebuilds = await right_answers(), tmp_path / "index.db", Rebuilds(monkeypatch)
+    found: list[list[object]] = []
+    shared = IndexConfig(path=str(path), shared=True)
+    async with (
+        open_session_query(store=corpus(), index=shared) as one,
+        open_session_query(store=corpus(), index=shared) as other,
+    ):
+
+        async def search(query: SessionQuery) -> None:
+            found.append(await answers(query))
+
+        await search(one)
+        await search(other)
+        await checkpointed(one, path)
+        damage_documents(path)
+        async with trio.open_nursery() as nursery:
+            for query in (one, other, one, other):
+                nursery.start_soon(search, query)
+    assert found == [right] * 6
+    assert rebuilds.count == 1
+
+
 async def test_live_sessions_are_found_after_the_index_was_mended(tmp_path: Path) -> None:
     path, store = tmp_path / "index.db", corpus()
     async with (
@@ -185,13 +210,33 @@ async def test_a_purged_session_stays_out_when_the_index_is_mended(tmp_path: Pat
         assert (await query.index_status()).purged == 1
 
 
+async def test_a_purged_session_stays_out_whatever_else_is_damaged_while_the_index_is_closed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+        await query.purge("s1")
+    whole, back = path.read_bytes(), 0
+    for number, how in some_pages(path, "wal"):
+        path.write_bytes(whole)
+        damage(path, number, how)
+        async with open_session_query(store=corpus(), index=config(path)) as query:
+            found = await sessions_of(query, "word", limit=50)
+            back += "s1" in found
+            assert {"s3", "long", "cjk"} <= {*found}
+    # One page holds the list, and one leads to it.
+    assert back <= 2
+
+
 async def test_a_purge_of_a_damaged_index_is_done(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     async with open_session_query(store=corpus(), index=config(path)) as query:
         await checkpointed(query, path)
         damage_documents(path)
         await query.purge("s1")
-        assert b"number1" not in path.read_bytes()
+        for file in sorted(tmp_path.iterdir()):
+            assert b"number1" not in file.read_bytes(), file.name
         assert "s1" not in await sessions_of(query, "word", limit=50)
 
 

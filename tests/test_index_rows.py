@@ -1,0 +1,33 @@
+"""Documents as rows of the index: all of them, whatever the number that one statement takes."""
+
+from __future__ import annotations
+
+import pytest
+from service_world import session, store_of
+
+from session_query.messages.config import MEMORY, IndexConfig, no_text
+from session_query.storage.index import SearchIndex
+from session_query.storage.log_slices import read_slices
+
+
+class OpenIndex(SearchIndex):
+    @property
+    def rows(self) -> list[tuple[object, ...]]:
+        return self._db.execute(
+            "SELECT d.seq, d.len, b.text FROM doc AS d JOIN body AS b ON b.id = d.id ORDER BY d.id"
+        ).fetchall()
+
+    def found(self, word: str) -> list[object]:
+        return [row for (row,) in self._db.execute("SELECT rowid FROM fts(?)", (word,))]
+
+
+@pytest.mark.parametrize("documents", [1, 63, 64, 65, 200])
+def test_every_document_has_its_row_however_many_are_written_at_once(documents: int) -> None:
+    texts = [f"word{number}" for number in range(documents)]
+    store = store_of(session("s", *texts))
+    (snapshot,) = store.sweep().snapshots
+    index = OpenIndex(IndexConfig(path=MEMORY), no_text)
+    index.write([*read_slices(store, snapshot, None, no_text)])
+    assert index.rows == [(seq, len(text), text) for seq, text in enumerate(texts)]
+    assert [index.found(text) for text in texts] == [[row] for row in range(1, documents + 1)]
+    index.close()
