@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 from ..storage.contract import Damaged, SessionStore, Snapshot, StoreError, Sweep
 from ..storage.journal import Journal
 from .binding import Mounted
+from .holding import holding
 from .listing import StoredListing
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
@@ -134,7 +135,7 @@ class Inventory:
             StoreFailed: it cannot be looked at.
         """
         stock = self._present()
-        async with stock.looking:
+        async with holding(stock.looking):
             if not await self._ask(stock):
                 stock.replace(await self._pool.sweep(stock.mounted))
         return stock
@@ -159,7 +160,7 @@ class Inventory:
     async def told(self) -> Stock | None:
         """As ``look``, but ``None`` where that would take a sweep."""
         stock = self._present()
-        async with stock.looking:
+        async with holding(stock.looking):
             return stock if await self._ask(stock) else None
 
     def _present(self) -> Stock:
@@ -224,14 +225,14 @@ class Inventory:
         began = await self._pool.visit(_begin, stock.mounted)
         if began is None:
             return
-        async with stock.looking:
+        async with holding(stock.looking):
             stock.replace(await self._pool.sweep(stock.mounted))
             stock.silent, stock.token = trio.Event(), began
 
     async def _verify(self, stock: Stock) -> None:
         """Sweep beside the looks; where something was not told, have the store begin anew."""
         sweep = await self._pool.sweep(stock.mounted)
-        async with stock.looking:
+        async with holding(stock.looking):
             if not await self._ask(stock):
                 return
             # What differs may have changed since the sweep.

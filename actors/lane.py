@@ -10,6 +10,7 @@ from attrs import define, field
 
 from ..storage.index import SearchIndex
 from ..storage.index_view import Reader
+from .holding import holding
 from .runtime import Runtime
 
 R = TypeVar("R")
@@ -30,7 +31,7 @@ class WriterLane:
 
     async def call(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         """Run ``fn`` on a worker thread with the lane held; a cancellation interrupts it."""
-        async with self._limiter:
+        async with holding(self._limiter):
             return await self._start(fn, *args)
 
     async def lend(self, reader: Reader, fn: Callable[[*Ts], R], *args: *Ts) -> R:

@@ -123,8 +123,13 @@ class LiveSession:
         return self.base if self._writer is None else self._writer.stored
 
     def is_stored(self, store: SessionStore | None) -> bool:
-        """Whether ``store`` is the one that this session is written to, and holds some of it."""
-        return self.store is not None and self.store is store and self.stored.revision is not None
+        """Whether ``store`` is where this session is written to, and holds some of it."""
+        return (
+            self.store is not None
+            and store is not None
+            and self.store.is_same_as(store)
+            and self.stored.revision is not None
+        )
 
     async def commit(self, *drafts: EventDraft) -> tuple[Event, ...]:
         """Append the drafts as one batch and return the events. Never waits for the store.

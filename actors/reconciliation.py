@@ -8,12 +8,12 @@ session in a state that it has had since the pass began.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from ..messages.config import QueryConfig
 from ..messages.errors import ErrorCode, SessionQueryError
@@ -24,8 +24,10 @@ from ..storage.live_arm import LiveEntry, LiveSnapshot
 from ..storage.log_slices import Continuation, Piece, SessionSlice, read_slices
 from .binding import Mounted, StoreBinding
 from .damage import refuse_damage, skipped_of, source_conflict
+from .holding import holding
 from .inventory import Inventory, Stock
 from .lane import WriterLane
+from .live_session import LiveSession
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
 from .registry import Sessions
@@ -40,14 +42,14 @@ BATCH_CHARS: Final = 4 * 1024 * 1024
 """Code points of text after which a batch of slices is full, however few its documents."""
 
 PENDING_BATCHES: Final = 2
-"""Batches of slices that wait for the writer before the readers do."""
+"""Batches of slices that wait for the writer before the reader does."""
 
 _FORGET_SESSIONS: Final = 200
 
 
 @frozen
 class Agreement:
-    """Up to where the index was made to agree with the store."""
+    """Up to where the index was made to agree with its sources."""
 
     generation: int
     """Of the index then; another one means that somebody else has written to it."""
@@ -56,8 +58,6 @@ class Agreement:
     """Of the journal of what the store holds."""
     commits: int
     """How often live sessions had changed."""
-    live: frozenset[str]
-    """Sessions that were not compared."""
     unsettled: frozenset[str]
     """Sessions that are to be compared again, changed or not."""
 
@@ -66,25 +66,30 @@ class Agreement:
 class Observation:
     """What one pass works from."""
 
-    live: dict[str, LiveSnapshot]
-    """As of one instant."""
+    suspects: tuple[str, ...] | None
+    """Sessions that the index may have otherwise, whatever they are now; ``None`` for all."""
+    live: Mapping[str, LiveSession]
+    """All that were live at one instant."""
+    snapshots: tuple[LiveSnapshot, ...]
+    """The suspects among them, as of that instant."""
     mounted: Mounted
     """The store that was seen after that instant."""
+    listed: tuple[Snapshot, ...]
+    """The suspects that it holds."""
+    damaged: tuple[Damaged, ...]
     moment: int
-    """When, in the journal of what it holds."""
+    """When it was seen, in the journal of what it holds."""
     commits: int
     """How often live sessions had changed at that instant."""
-    damaged: tuple[Damaged, ...]
-    listed: tuple[Snapshot, ...]
-    """The sessions to compare with the index: all, or those that may differ."""
-    absent: tuple[str, ...] | None
-    """Those that may differ and are not stored; ``None`` for all that are not listed."""
 
 
 async def observe(
     sessions: Sessions, binding: StoreBinding, inventory: Inventory, agreed: Agreement | None
 ) -> Observation:
     """Look at the live sessions, then at the store; again where another store was bound meanwhile.
+
+    Of the live sessions only those are looked at that changed since the index was made to agree
+    with them, or of which the store told something.
 
     Args:
         agreed: what need not be compared, if that is known.
@@ -94,59 +99,74 @@ async def observe(
             ``SOURCE_CONFLICT`` where a live session and the stored one of its id are different.
     """
     while True:
-        live = {
-            session_id: LiveSnapshot(session, session.events)
-            for session_id, session in sessions.live.items()
+        epoch, commits, live = binding.epoch, sessions.commits.value, sessions.present
+        if agreed is not None and agreed.epoch != epoch:
+            agreed = None
+        changed = sessions.changed_since(agreed.commits) if agreed is not None else None
+        lengths = {
+            session_id: live[session_id].length
+            for session_id in (live if changed is None else changed)
+            if session_id in live
         }
-        epoch, commits = binding.epoch, sessions.commits.value
-        was_stored = [
-            session_id
-            for session_id, session in sessions.live.items()
-            if session.is_stored(binding.store)
-        ]
         try:
             stock = await inventory.look()
         except StoreError as error:
             if binding.epoch == epoch:
                 raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
             continue
-        if binding.epoch == epoch:
-            # One that ended since may have been deleted before it was looked for.
-            ended = [e for e in was_stored if sessions.live.get(e) is not live[e].source]
-            return _observation(_marked(live, stock.sessions, ended), stock, commits, agreed)
-
-
-def _observation(
-    live: dict[str, LiveSnapshot], stock: Stock, commits: int, agreed: Agreement | None
-) -> Observation:
-    concerned: list[str] | None = None
-    if agreed is not None and agreed.epoch == stock.mounted.epoch:
-        concerned = stock.journal.since(agreed.moment)
-    listed: tuple[Snapshot, ...]
-    absent: tuple[str, ...] | None
-    if agreed is None or concerned is None:
-        listed, absent = tuple(stock.sessions.values()), None
-    else:
-        ids = sorted(agreed.live.union(agreed.unsettled, concerned))
-        listed = tuple(stock.sessions[each] for each in ids if each in stock.sessions)
-        absent = tuple(each for each in ids if each not in stock.sessions)
-    moment = stock.journal.number
-    return Observation(live, stock.mounted, moment, commits, stock.damaged, listed, absent)
-
-
-def _marked(
-    live: dict[str, LiveSnapshot], stored: Mapping[str, Snapshot], ended: Iterable[str]
-) -> dict[str, LiveSnapshot]:
-    """The live sessions, those that are stored marked so, and those that were as they ``ended``."""
-    marked = live | {each: evolve(live[each], persisted=True) for each in ended}
-    for session_id, snapshot in live.items():
-        found = stored.get(session_id)
-        if found is None:
+        if binding.epoch != epoch:
             continue
-        if snapshot.source.header.conflicts_with(found.header):
-            raise source_conflict(session_id)
-        marked[session_id] = evolve(snapshot, persisted=True)
-    return marked
+        suspects = _suspects(agreed, changed, stock)
+        seen = live if suspects is None else [each for each in suspects if each in live]
+        stored = stock.sessions if suspects is None else suspects
+        return Observation(
+            suspects,
+            live,
+            tuple(
+                LiveSnapshot(
+                    live[session_id],
+                    lengths.get(session_id, 0),  # 0 where only the store told of it
+                    _is_persisted(live[session_id], sessions, stock),
+                )
+                for session_id in seen
+            ),
+            stock.mounted,
+            tuple(stock.sessions[each] for each in stored if each in stock.sessions),
+            stock.damaged,
+            stock.journal.number,
+            commits,
+        )
+
+
+def _suspects(
+    agreed: Agreement | None, changed: list[str] | None, stock: Stock
+) -> tuple[str, ...] | None:
+    """The sessions that may differ from what the index has; ``None`` where that is not known."""
+    told = stock.journal.since(agreed.moment) if agreed is not None else None
+    if agreed is None or changed is None or told is None:
+        return None
+    return tuple(sorted(agreed.unsettled.union(changed, told)))
+
+
+def _is_persisted(session: LiveSession, sessions: Sessions, stock: Stock) -> bool:
+    """Whether the store lists a session that was live as the pass began."""
+    found = stock.sessions.get(session.id)
+    if found is None:
+        # One that ended since may have been deleted before it was looked for.
+        ended = sessions.get(session.id) is not session
+        return ended and session.is_stored(stock.mounted.store)
+    if session.header.conflicts_with(found.header):
+        raise source_conflict(session.id)
+    return True
+
+
+@define(eq=False)
+class _Chunk:
+    """Changed sessions that one task reads, and how far it has come with them."""
+
+    sessions: list[Snapshot]
+    continuations: dict[str, Continuation] | None = None
+    pieces: Iterator[Piece] | None = None
 
 
 @define(eq=False)
@@ -179,8 +199,13 @@ class Reconciliation:
             refuse_damage(self._observation.damaged)
         await self._settle_closed()
         await self._follow_live()
+        unsettled = frozenset[str]()
         if self._observation.mounted.store is not None:
-            await self._follow_store()
+            unsettled = await self._follow_store()
+        seen = self._observation
+        self.agreement = Agreement(
+            self._index.generation, seen.mounted.epoch, seen.moment, seen.commits, unsettled
+        )
         if self._batches >= BUILD_BATCHES:
             while await self._lane.call(self._index.merge_build):
                 pass
@@ -190,10 +215,10 @@ class Reconciliation:
 
     async def _settle_closed(self) -> None:
         """Turn sessions that were live before into stored ones."""
-        live = self._observation.live
-        for session_id, entry in list(self._index.live.entries.items()):
-            now = live.get(session_id)
-            if now is not None and now.source is entry.source:
+        entries, seen = self._index.live.entries, self._observation
+        for session_id in list(entries) if seen.suspects is None else seen.suspects:
+            entry = entries.get(session_id)
+            if entry is None or entry.source is seen.live.get(session_id):
                 continue
             await self._catch_up(entry)
             if not self._index.live.is_stored_whole(entry):
@@ -206,39 +231,32 @@ class Reconciliation:
         """Index what a session gained between the last pass and its end, if it was all stored."""
         events = entry.source.events
         if entry.source.stored.length == len(events):
-            last = LiveSnapshot(entry.source, events, entry.persisted)
+            last = LiveSnapshot(entry.source, len(events), entry.persisted)
             while await self._lane.call(self._index.follow, [last]):
                 pass
 
     async def _follow_live(self) -> None:
         snapshots = [
             snapshot
-            for session_id, snapshot in self._observation.live.items()
-            if not self._index.stored.is_purged(session_id)
+            for snapshot in self._observation.snapshots
+            if not self._index.stored.is_purged(snapshot.source.header.id)
         ]
         for snapshot in snapshots:
             while self._index.live.lag(snapshot) > SLICE_EVENTS:
                 await self._lane.call(self._index.prepare, snapshot)
         if any(self._index.live.needs(snapshot) for snapshot in snapshots):
-            async with self._showing:
+            async with holding(self._showing):
                 while await self._lane.call(self._index.follow, snapshots):
                     pass
 
     # -- stored sessions ----------------------------------------------------------------------
 
-    async def _follow_store(self) -> None:
+    async def _follow_store(self) -> frozenset[str]:
+        """Bring the rows of stored sessions up to date; those that may have changed again."""
         changed = await self._read_changed()
         await self._forget_gone()
-        seen, stored = self._observation, self._index.stored
-        unsettled = (found.header.id for found in changed if not stored.is_current(found))
-        self.agreement = Agreement(
-            self._index.generation,
-            seen.mounted.epoch,
-            seen.moment,
-            seen.commits,
-            frozenset(seen.live),
-            frozenset(unsettled),
-        )
+        stored = self._index.stored
+        return frozenset(found.header.id for found in changed if not stored.is_current(found))
 
     async def _read_changed(self) -> list[Snapshot]:
         """Read what changed in the store and write it, both at once; what that was."""
@@ -255,31 +273,33 @@ class Reconciliation:
             return changed
         self._progress(Progress(0, len(changed), 0))
         chunks = deque(
-            changed[at : at + CHUNK_SESSIONS] for at in range(0, len(changed), CHUNK_SESSIONS)
+            _Chunk(changed[at : at + CHUNK_SESSIONS])
+            for at in range(0, len(changed), CHUNK_SESSIONS)
         )
+        if len(chunks) == 1:
+            # Most often that is all, and written before other tasks would have begun.
+            pieces, more = await self._next(chunks[0])
+            await self._write(pieces, len(changed))
+            if not more:
+                return changed
         send, receive = trio.open_memory_channel[list[Piece]](PENDING_BATCHES)
-        # Where writing fails, its readers have left before what they send to is closed.
+        # Where writing fails, its reader has left before what it sends to is closed.
         async with receive, PlainNursery() as nursery:
-            async with send:
-                # One worker stays free, so that an exact read waits for one log at most.
-                for _ in range(min(max(1, self._pool.workers - 1), len(chunks))):
-                    nursery.start_soon(self._read_chunks, chunks, send.clone())
+            # Several readers would take turns at the interpreter lock, and the writer with them.
+            nursery.start_soon(self._read_chunks, chunks, send)
             async for pieces in receive:
                 await self._write(pieces, len(changed))
         return changed
 
     async def _read_chunks(
-        self, chunks: deque[list[Snapshot]], send: trio.MemorySendChannel[list[Piece]]
+        self, chunks: deque[_Chunk], send: trio.MemorySendChannel[list[Piece]]
     ) -> None:
         async with send:
             while chunks:
-                chunk = chunks.popleft()
-                pieces = self._pieces(chunk, await self._continuations(chunk))
-                more = True
+                chunk, more = chunks.popleft(), True
                 while more:
-                    batch, more = await self._visit(pieces)
-                    if batch:
-                        await send.send(batch)
+                    pieces, more = await self._next(chunk)
+                    await send.send(pieces)
 
     async def _continuations(self, chunk: list[Snapshot]) -> dict[str, Continuation]:
         """Where the logs of a chunk continue that the index knows: from memory, else its file."""
@@ -297,36 +317,44 @@ class Reconciliation:
             found |= await self._lane.call(self._index.continuations, cold)
         return found
 
-    async def _visit(
-        self, pieces: Callable[[SessionStore], Iterator[Piece]]
-    ) -> tuple[list[Piece], bool]:
+    async def _next(self, chunk: _Chunk) -> tuple[list[Piece], bool]:
+        """The next pieces of a chunk, and whether there may be more."""
+        if chunk.continuations is None:
+            chunk.continuations = await self._continuations(chunk.sessions)
         try:
-            return await self._pool.visit(partial(_take, pieces), self._observation.mounted)
+            return await self._pool.visit(partial(self._take, chunk), self._observation.mounted)
         except StoreError as error:
             raise SessionQueryError(ErrorCode.PERSISTENCE_FAILED, str(error)) from error
 
-    def _pieces(
-        self, chunk: list[Snapshot], continuations: dict[str, Continuation]
-    ) -> Callable[[SessionStore], Iterator[Piece]]:
-        started: list[Iterator[Piece]] = []
+    def _take(self, chunk: _Chunk, store: SessionStore) -> tuple[list[Piece], bool]:
+        """About as many pieces as one transaction writes."""
+        batch: list[Piece] = []
+        documents = chars = 0
+        for piece in self._pieces(chunk, store):
+            batch.append(piece)
+            if isinstance(piece, SessionSlice):
+                documents += len(piece.documents)
+                chars += sum(len(document.text) for document in piece.documents)
+            if documents >= SLICE_EVENTS or chars >= BATCH_CHARS:
+                return batch, True
+        return batch, False
 
-        def pieces(store: SessionStore) -> Iterator[Piece]:
-            if not started:
-                started.append(
-                    piece
-                    for snapshot in chunk
-                    for piece in read_slices(
-                        store,
-                        snapshot,
-                        continuations.get(snapshot.header.id),
-                        self._config.extract,
-                    )
+    def _pieces(self, chunk: _Chunk, store: SessionStore) -> Iterator[Piece]:
+        """The pieces that are still to be read, the same iterator each time."""
+        if chunk.pieces is None:
+            found = chunk.continuations or {}
+            chunk.pieces = (
+                piece
+                for snapshot in chunk.sessions
+                for piece in read_slices(
+                    store, snapshot, found.get(snapshot.header.id), self._config.extract
                 )
-            return started[0]
-
-        return pieces
+            )
+        return chunk.pieces
 
     async def _write(self, pieces: list[Piece], total: int) -> None:
+        if not pieces:
+            return
         await self._lane.call(self._index.write, pieces)
         self._batches += 1
         for piece in pieces:
@@ -336,12 +364,16 @@ class Reconciliation:
 
     async def _forget_gone(self) -> None:
         """Remove sessions that the store lists no longer."""
-        stored, live, absent = self._index.stored, self._observation.live, self._observation.absent
-        if absent is None:
-            listed = {snapshot.header.id for snapshot in self._observation.listed}
-            known = dict.fromkeys([*stored.entries, *stored.unreadable])
-            absent = tuple(session_id for session_id in known if session_id not in listed)
-        gone = [each for each in absent if each not in live and stored.holds(each)]
+        stored, seen = self._index.stored, self._observation
+        listed = {snapshot.header.id for snapshot in seen.listed}
+        known = seen.suspects
+        if known is None:
+            known = tuple(dict.fromkeys([*stored.entries, *stored.unreadable]))
+        gone = [
+            each
+            for each in known
+            if each not in listed and each not in seen.live and stored.holds(each)
+        ]
         for at in range(0, len(gone), _FORGET_SESSIONS):
             await self._lane.call(self._index.forget, gone[at : at + _FORGET_SESSIONS])
 
@@ -363,19 +395,3 @@ class Reconciliation:
             if damaged.session_id not in live
         ]
         return tuple(sorted([*damaged, *unreadable], key=lambda skipped: skipped.path))
-
-
-def _take(
-    pieces: Callable[[SessionStore], Iterator[Piece]], store: SessionStore
-) -> tuple[list[Piece], bool]:
-    """The next pieces, about as many as one transaction writes, and whether there may be more."""
-    batch: list[Piece] = []
-    documents = chars = 0
-    for piece in pieces(store):
-        batch.append(piece)
-        if isinstance(piece, SessionSlice):
-            documents += len(piece.documents)
-            chars += sum(len(document.text) for document in piece.documents)
-        if documents >= SLICE_EVENTS or chars >= BATCH_CHARS:
-            return batch, True
-    return batch, False

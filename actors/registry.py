@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, TypeVarTuple
 
@@ -37,7 +38,9 @@ from ..storage.contract import (
     StoreError,
     WriteHandle,
 )
+from ..storage.journal import Journal
 from ..storage.large_records import Turn
+from ..storage.located import located
 from .binding import StoreBinding
 from .drafts import END_SEED
 from .folded_log import FoldedLog
@@ -49,6 +52,9 @@ from .write_behind import Stored, WriteBehind
 
 WRITERS: Final = 8
 """Live sessions that write to their store at the same time."""
+
+KEPT_CHANGES: Final = 10_000
+"""Sessions whose last change is remembered, ended ones among them."""
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -75,7 +81,11 @@ class Sessions:
     """Whether the service has no live sessions because it shares its index."""
     commits: Watch = field(factory=Watch, init=False)
     """One more for each session that is attached or detached and for each commit."""
+    _changes: Journal = field(factory=lambda: Journal(KEPT_CHANGES), init=False)
+    """Whose each of the ``commits`` was."""
     _live: dict[str, LiveSession] = field(factory=dict, init=False)
+    _present: Mapping[str, LiveSession] | None = field(default=None, init=False)
+    """A copy of them, until one is attached or detached."""
     _claimed: set[str] = field(factory=set, init=False)
     """Ids from the first check of an opening until its session is gone."""
     _writers: trio.CapacityLimiter = field(
@@ -86,6 +96,20 @@ class Sessions:
     def live(self) -> Mapping[str, LiveSession]:
         """The live sessions in the order in which they were attached; a view that follows them."""
         return MappingProxyType(self._live)
+
+    @property
+    def present(self) -> Mapping[str, LiveSession]:
+        """The live sessions as they are now; later ones do not show in it."""
+        if self._present is None:
+            self._present = MappingProxyType(dict(self._live))
+        return self._present
+
+    def changed_since(self, commits: int) -> list[str] | None:
+        """Sessions that were attached, detached or committed to when there had been ``commits``.
+
+        ``None`` where too much has happened since for that to be known.
+        """
+        return self._changes.since(commits)
 
     def get(self, session_id: str) -> LiveSession | None:
         """The live session of that id."""
@@ -285,9 +309,10 @@ class Sessions:
             writer = WriteBehind(
                 log.projection.header.id, handle, log.events, self._runtime, self._writers, base
             )
-        session = LiveSession(log, self._runtime, self.commits.advance, base, writer, store)
-        self._live[session.id] = session
-        self.commits.advance()
+        changed = partial(self._changed, log.projection.header.id)
+        session = LiveSession(log, self._runtime, changed, base, writer, store)
+        self._live[session.id], self._present = session, None
+        changed()
         try:
             async with running(session):
                 try:
@@ -300,7 +325,12 @@ class Sessions:
                 await session.drain()
             finally:
                 del self._live[session.id]
-                self.commits.advance()
+                self._present = None
+                changed()
+
+    def _changed(self, session_id: str) -> None:
+        self._changes.note(session_id)
+        self.commits.publish(self._changes.number)
 
 
 @frozen
@@ -316,9 +346,10 @@ def _resume(store: SessionStore, session_id: str, time: int) -> _Resumed:
     try:
         stored = handle.read_log()
         header = stored.snapshot.header
-        check_header(header)
-        log = FoldedLog.of(header, stored.events)
-        log.projection.finish()
+        with located(stored.snapshot.location):
+            check_header(header)
+            log = FoldedLog.of(header, stored.events)
+            log.projection.finish()
         log.extend(log.projection.closers())
         if log.events and log.events[-1].type != END_SEED:
             log.extend([_end_seed(log, {}, time)])

@@ -134,6 +134,6 @@ def stages(stored: Stored) -> list[Row]:
             "stage of a build: insert",
             "µs/doc",
             spent["insert"] * per_document,
-            note="in one transaction; three readers run beside it",
+            note="in one transaction; in a build a reader runs beside it",
         ),
     ]

@@ -5,37 +5,30 @@ Key order does not matter, ``1`` and ``1.0`` are one number, ``true`` and ``1`` 
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from ..messages.json import MAX_SAFE_INTEGER, Json, encode
 
-_sorting = msgspec.json.Encoder(order="deterministic")
+_sorting: Final = msgspec.json.Encoder(order="deterministic")
+_odd_number: Final = re.compile(rb"(?:^|[:\[,])-?[0-9]+(?:[.eE]|(?<=[0-9]{16}))")
+"""Finds every number that may have a second spelling, and what looks like one in a text."""
 
 
 def canonical(value: Json) -> bytes:
     """A spelling that two values share exactly when they are equal."""
-    if not _has_odd_number(value):
-        try:
-            return _sorting.encode(value)
-        except UnicodeEncodeError:
-            pass
-    return encode(_normal(value))
+    try:
+        text = _sorting.encode(value)
+    except UnicodeEncodeError:
+        return encode(_normal(value))
+    return encode(_normal(value)) if _odd_number.search(text) else text
 
 
 def same(one: Json, other: Json) -> bool:
     """Whether two JSON values are equal."""
     return canonical(one) == canonical(other)
-
-
-def _has_odd_number(value: Json) -> bool:
-    """Whether a number occurs that may have a second spelling."""
-    if isinstance(value, str) or value is None:
-        return False
-    if isinstance(value, dict):
-        return any(map(_has_odd_number, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_odd_number, value))
-    return isinstance(value, float) or abs(value) > MAX_SAFE_INTEGER
 
 
 def _normal(value: Json) -> Json:

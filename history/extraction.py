@@ -38,7 +38,9 @@ def block_texts(content: Json) -> list[str]:
             continue
         kind = block.get("type")
         if kind == "text":
-            texts.append(text_member(block, "text"))
+            text = block.get("text")
+            if isinstance(text, str):
+                texts.append(text)
         elif kind == "tool-call":
             texts += (text_member(block, "name"), text_member(block, "arguments"))
         elif kind == "tool-result":
@@ -61,7 +63,9 @@ def _tool_call(data: Json) -> str:
 def _tool_result(data: Json) -> str:
     texts = block_texts(member(data, "message", "content"))
     error = member(data, "error")
-    return _join((*texts, text_member(error, "name"), text_member(error, "code")))
+    if error is not None:
+        texts += (text_member(error, "name"), text_member(error, "code"))
+    return _join(texts)
 
 
 def _todo_write(data: Json) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..messages.json import Json, elements, member
+from ..messages.json import Json, elements, member, text_member
 from .extraction import block_texts
 from .turns import requested_calls
 from .whitespace import trim
@@ -35,18 +35,21 @@ class OwnCalls:
     def owns(self, event_type: str, data: Json) -> bool:
         """Whether an event is a call of an own tool, its result, or a request for nothing else."""
         if event_type == "tool/call":
-            return member(data, "name") in OWN_TOOLS
+            return text_member(data, "name") in OWN_TOOLS
         if event_type == "tool/result":
             return bool(self.ids) and member(data, "message", "source", "callId") in self.ids
         return event_type == "assistant/message" and _asks_only_for_own_tools(data)
 
     def toggled(self, event_type: str, data: Json) -> tuple[str, ...]:
         """The ids that enter or leave the set with an event; ``toggle`` carries it out."""
-        if event_type == "assistant/message":
-            calls = requested_calls(data)
-        elif event_type == "tool/call" and isinstance(call_id := member(data, "callId"), str):
-            calls = [(call_id, str(member(data, "name")))]
-        else:
+        if event_type == "tool/call":
+            asked = member(data, "callId")
+            if not isinstance(asked, str):
+                return ()
+            own = text_member(data, "name") in OWN_TOOLS
+            return (asked,) if own != (asked in self.ids) else ()
+        calls = requested_calls(data) if event_type == "assistant/message" else ()
+        if not calls:
             return ()
         owned = {call_id: name in OWN_TOOLS for call_id, name in calls}
         return tuple(call_id for call_id, own in owned.items() if own != (call_id in self.ids))

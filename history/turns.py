@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from attrs import frozen
+import msgspec
 
 from ..messages.event import Event, SurfaceOp
 from ..messages.json import Json, elements, encode, member
@@ -24,8 +24,7 @@ _NOT_STARTED_TEXT: Final = (
 )
 
 
-@frozen
-class PendingCall:
+class PendingCall(msgspec.Struct, frozen=True, gc=False):
     """A tool call that the model asked for and that has no result yet."""
 
     call_id: str
@@ -35,9 +34,11 @@ class PendingCall:
     """Where the call itself was recorded, once it is."""
 
 
-@frozen
-class OpenTurn:
-    """What is open at some point of a log: nothing, a turn, or a turn with a step and calls."""
+class OpenTurn(msgspec.Struct, frozen=True, gc=False):
+    """What is open at some point of a log: nothing, a turn, or a turn with a step and calls.
+
+    (A Struct because there is one for every turn and step.)
+    """
 
     turn: int | None = None
     step: int | None = None
@@ -126,6 +127,8 @@ def _assistant_message(state: OpenTurn, _event: Event, data: Json) -> OpenTurn:
 
 
 def _tool_call(state: OpenTurn, event: Event, data: Json) -> OpenTurn:
+    if not state.pending:
+        return state
     call_id = member(data, "callId")
     if not any(call.call_id == call_id for call in state.pending):
         return state

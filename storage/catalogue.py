@@ -11,14 +11,15 @@ import errno
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from sys import intern
 from typing import Final, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from ..messages.errors import ErrorCode
 from ..messages.header import SessionHeader
 from .contract import CorruptLog, Damaged, Snapshot, StoreError, StoreFailed, Sweep, UnsupportedLog
-from .files import Files, FileStat
+from .files import Files, FileStat, of_same_file
 from .large_records import carry_on
 from .layout import (
     LogName,
@@ -45,11 +46,20 @@ class Refusal:
 
 @frozen
 class Stored:
-    """A readable session and where it is."""
+    """A readable session and where it is. There is one for every session of a store."""
 
-    log: LogFile
-    stat: FileStat
+    root: str
+    state: bytes
+    """The packed state of its file."""
     snapshot: Snapshot
+
+    @property
+    def log(self) -> LogFile:
+        """The file."""
+        where = self.snapshot.location
+        parsed = parse_log_name(where.rpartition("/")[2])
+        assert parsed is not None
+        return LogFile(f"{self.root}/{where}", where, parsed.version, parsed.compressed)
 
 
 Found: TypeAlias = Stored | Refusal | None
@@ -60,9 +70,11 @@ Found: TypeAlias = Stored | Refusal | None
 class _Look:
     """One look at a session directory, complete enough to know when it need not be repeated."""
 
-    directory: FileStat
-    log: LogFile | None
-    file: FileStat | None
+    directory: bytes
+    """Its packed state, and that of the log."""
+    file: bytes | None
+    location: str
+    """Of the log below the root, where there is one."""
     found: Found
     names_settled: bool
     """Whether any change to the names in the directory would show in its state."""
@@ -76,10 +88,15 @@ class _Look:
 class Place:
     """A session directory and the last look at it; replaced as a whole, so threads may share it."""
 
-    path: str
+    root: str
     project: str
     segment: str
     look: _Look | None = None
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return f"{self.root}/{self.project}/{self.segment}"
 
 
 @frozen
@@ -206,7 +223,7 @@ class Catalogue:
         """A session directory, with the last look at it where it is known."""
         known = self._projects.get(project)
         place = known.places.get(segment) if known is not None else None
-        return place or Place(f"{self.root}/{project}/{segment}", project, segment)
+        return place or Place(self.root, project, segment)
 
     # --- one session
 
@@ -215,11 +232,13 @@ class Catalogue:
         try:
             directory = self.files.stat(place.path)
             look = place.look
-            if look is not None and look.names_settled and look.directory == directory:
-                if look.log is None:
+            if look is not None and look.names_settled and look.directory == directory.packed:
+                if look.file is None:
                     return look.found
-                if look.file_settled and self.files.stat(look.log.path) == look.file:
-                    return look.found
+                if look.file_settled:
+                    path = f"{self.root}/{look.location}"
+                    if self.files.stat(path).packed == look.file:
+                        return look.found
             look = place.look = self._open(place, directory, now_ns)
             return look.found
         except (FileNotFoundError, NotADirectoryError):
@@ -235,7 +254,7 @@ class Catalogue:
         settled = not is_young(directory, now_ns)
         chosen, alone = self._choose_log(place)
         if not isinstance(chosen, LogFile):
-            return _Look(directory, None, None, chosen, settled, True, alone)
+            return _Look(directory.packed, None, "", chosen, settled, True, alone)
         stat = self.files.stat(chosen.path)
         young, at_home = is_young(stat, now_ns), True
         try:
@@ -244,8 +263,10 @@ class Catalogue:
             at_home = _is_at_home(place, chosen, header)
             if not at_home:
                 self._check_second_name(chosen, stat, header)
-            snapshot = Snapshot(header, stat.revision, young, stat.size, chosen.name)
-            found: Found = Stored(chosen, stat, snapshot)
+            snapshot = Snapshot(
+                _sharing(header, place), stat.revision, young, stat.size, chosen.name
+            )
+            found: Found = Stored(self.root, stat.packed, snapshot)
         except StoreError as error:
             found = _refusal(
                 error,
@@ -255,7 +276,9 @@ class Catalogue:
                 conflict=not isinstance(error, NotASession | ForeignFormat),
             )
         alone = alone and at_home and stat.links == 1
-        return _Look(directory, chosen, stat, found, settled, at_home and not young, alone)
+        state = found.state if isinstance(found, Stored) else stat.packed
+        unchanging = at_home and not young
+        return _Look(directory.packed, state, chosen.name, found, settled, unchanging, alone)
 
     def _choose_log(self, place: Place) -> tuple[LogFile | Refusal | None, bool]:
         """The log of the highest format in a session directory; whether none there is a link."""
@@ -297,6 +320,12 @@ def _is_at_home(place: Place, log: LogFile, header: SessionHeader) -> bool:
     return _home(header) == f"{place.project}/{place.segment}"
 
 
+def _sharing(header: SessionHeader, place: Place) -> SessionHeader:
+    """The header with one text for what stands in many places."""
+    session_id = place.segment if place.segment == header.id else header.id
+    return evolve(header, id=session_id, cwd=None if header.cwd is None else intern(header.cwd))
+
+
 def _home(header: SessionHeader) -> str:
     return f"{project_name(header.cwd)}/{encode_segment(header.id)}"
 
@@ -308,7 +337,7 @@ def settle(found: Iterable[Found]) -> Found:
     if not stored:
         return held[0] if held else None
     first = stored[0]
-    if all(one.stat.is_same_file(first.stat) for one in stored):
+    if all(of_same_file(one.state, first.state) for one in stored):
         return first
     header = first.snapshot.header
     where = " and ".join(one.log.name for one in stored)

@@ -274,9 +274,13 @@ class SessionStore(ABC):
     def is_unchanged(self, token: str) -> bool:
         """Whether ``changes`` would name nothing; told at once, or else denied.
 
-        Unlike anything else here it never blocks.
+        Like ``is_same_as``, and unlike anything else here, it never blocks.
         """
         return False
+
+    def is_same_as(self, other: SessionStore) -> bool:
+        """Whether ``other`` surely shows what is stored here, as another object over one folder."""
+        return other is self
 
     def unwatch(self) -> None:
         """Take no more notice of changes: tokens are void. Again, or before, is harmless."""

@@ -8,7 +8,8 @@ stands in the body table.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 import apsw
@@ -28,6 +29,10 @@ CURRENT: Final = SURFACE_CODES[Surface.CURRENT]
 SHADOWED: Final = SURFACE_CODES[Surface.SHADOWED]
 
 
+_STATEMENT_ROWS: Final = 64
+"""Document rows of one statement; each statement lets go of the interpreter lock and waits for it.
+"""
+
 _DocRow: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
 
@@ -37,15 +42,6 @@ class Extent:
 
     lo: int
     hi: int
-
-
-@frozen
-class Row:
-    """One document with its id and the numbers of its session and type."""
-
-    id: int
-    document: Document
-    type_code: int
 
 
 def joined(extents: Iterable[Extent], ids: range) -> tuple[Extent, ...]:
@@ -91,36 +87,55 @@ class DocumentRows:
         self._docs: list[_DocRow] = []
         self._texts: list[str] = []
 
-    def insert(self, session_no: int, rows: Sequence[Row]) -> None:
-        """Add rows; cheapest with ids that rise from call to call."""
-        for row in rows:
-            document = row.document
-            text = storable(document.text)
-            self._docs.append(
-                (
-                    row.id,
-                    session_no,
-                    document.seq,
-                    document.time,
-                    len(text),
-                    row.type_code,
-                    SURFACE_CODES[document.surface],
-                    document.own,
-                )
+    def insert(
+        self,
+        session_no: int,
+        ids: Iterable[int],
+        documents: Sequence[Document],
+        codes: Mapping[str, int],
+    ) -> None:
+        """Add documents under as many ids; cheapest where these rise from call to call.
+
+        ``codes`` are those of the documents' types.
+        """
+        texts = [storable(document.text) for document in documents]
+        self._docs += [
+            (
+                row_id,
+                session_no,
+                document.seq,
+                document.time,
+                len(text),
+                codes[document.type],
+                SURFACE_CODES[document.surface],
+                document.own,
             )
-            self._texts.append(text)
+            for row_id, document, text in zip(ids, documents, texts, strict=True)
+        ]
+        self._texts += texts
 
     def write_gathered(self) -> None:
         """Let the tables hold every row that was inserted."""
         docs, texts = self._docs, self._texts
         self.forget_gathered()
-        self._db.executemany(f"INSERT INTO {self._doc} VALUES (?,?,?,?,?,?,?,?)", docs)
+        self._insert_docs(docs)
         for start, stop in _runs([doc[0] for doc in docs]):
             self._insert_texts(docs[start][0], texts[start:stop])
 
     def forget_gathered(self) -> None:
         """Drop the rows that are not in the tables yet, as a transaction that fails does."""
         self._docs, self._texts = [], []
+
+    def _insert_docs(self, docs: Sequence[tuple[apsw.SQLiteValue, ...]]) -> None:
+        row = "(?,?,?,?,?,?,?,?)"
+        single = len(docs) - len(docs) % _STATEMENT_ROWS
+        several = (
+            tuple(chain.from_iterable(docs[start : start + _STATEMENT_ROWS]))
+            for start in range(0, single, _STATEMENT_ROWS)
+        )
+        rows = ",".join([row] * _STATEMENT_ROWS)
+        self._db.executemany(f"INSERT INTO {self._doc} VALUES {rows}", several)
+        self._db.executemany(f"INSERT INTO {self._doc} VALUES {row}", docs[single:])
 
     def _insert_texts(self, first_id: int, texts: Sequence[str]) -> None:
         """Add the texts of a run of ids. The rows of ``carray`` are numbered from 1."""
@@ -202,7 +217,7 @@ class DocumentRows:
             texts = self._db.execute(
                 f"SELECT text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
             ).fetchall()
-            self._db.executemany(f"INSERT INTO {target._doc} VALUES (?,?,?,?,?,?,?,?)", settled)
+            target._insert_docs(settled)
             target._insert_texts(extent.lo, [str(text) for (text,) in texts])
         self.delete(extents)
 

@@ -8,13 +8,15 @@ from typing import Final
 from attrs import define, field
 
 KEPT: Final = 100_000
-"""Things whose last change is remembered."""
+"""Things whose last change a journal remembers unless it is told otherwise."""
 
 
 @define(eq=False)
 class Journal:
     """The order in which things changed last. A moment is the number of changes before it."""
 
+    _kept: int = KEPT
+    """Things whose last change is remembered."""
     number: int = field(default=0, init=False)
     """The present moment."""
     _changed: OrderedDict[str, int] = field(factory=OrderedDict, init=False)
@@ -26,7 +28,7 @@ class Journal:
         self.number += 1
         self._changed[name] = self.number
         self._changed.move_to_end(name)
-        if len(self._changed) > KEPT:
+        if len(self._changed) > self._kept:
             self._forgotten = self._changed.popitem(last=False)[1]
 
     def since(self, moment: int) -> list[str] | None:

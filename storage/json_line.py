@@ -103,8 +103,9 @@ def _too_deep(line: bytes) -> UnsupportedRecord:
 
 
 def has_many_brackets(text: bytes) -> bool:
-    """Whether a text can be too deep at all, which only a look at its values can tell."""
-    return len(text) > MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH
+    """Whether a JSON text can be too deep at all, which only a look at its values can tell."""
+    # What is opened is closed as well.
+    return len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
 def deeper_than(value: object, limit: int) -> bool:

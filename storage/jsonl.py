@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, overload
 
 from attrs import define, field
@@ -41,7 +42,7 @@ from .layout import COMPRESSED, encode_segment, log_name, project_name
 from .log_file import Piece, read_piece, salvaged_text
 from .log_reader import LogReader
 from .log_writer import LogWriter
-from .notices import Notices
+from .notices import Notices, follow_root
 from .open_text import OpenText
 from .prefix_guard import Mark, decode_mark
 from .slices import check_batch, check_bounds
@@ -52,6 +53,8 @@ WRITABLE: Final = frozenset({0, 1, 2})
 
 _NAME_BYTES: Final = 255
 """The longest directory name of the usual file systems."""
+
+_OS_FILES: Final = OsFiles()
 
 
 class JsonlStore(SessionStore):
@@ -74,9 +77,9 @@ class JsonlStore(SessionStore):
         """
         self.root = os.path.abspath(root)
         self._suffix = _suffix(compression)
-        self._files: Files = files if files is not None else OsFiles()
+        self._files: Files = files if files is not None else _OS_FILES
         self._catalogue = Catalogue(self.root, self._files)
-        self._notices = Notices(self._catalogue)
+        self._notices = Notices(self._files.process_id, partial(follow_root, self._catalogue))
         self._claims: Claims[_Writer] = Claims()
 
     def sweep(self) -> Sweep:
@@ -124,6 +127,11 @@ class JsonlStore(SessionStore):
 
     def changes(self, token: str | None) -> Changes | None:
         return self._notices.changes(token)
+
+    def is_same_as(self, other: SessionStore) -> bool:
+        if not isinstance(other, JsonlStore):
+            return False
+        return self.root == other.root and self._files is other._files
 
     def is_unchanged(self, token: str) -> bool:
         return self._notices.is_quiet(token)

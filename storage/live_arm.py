@@ -67,8 +67,9 @@ class LiveSnapshot:
     """One live session at one instant."""
 
     source: LiveSource
-    events: Sequence[Event]
-    persisted: bool = False
+    length: int
+    """Events that it had; 0 where it had none that are not indexed."""
+    persisted: bool
     """Whether the store lists the session."""
 
 
@@ -86,6 +87,8 @@ class LiveOverlay:
 
     sessions: Mapping[int, LiveInfo]
     """Live sessions by number."""
+    unpersisted: frozenset[int]
+    """Numbers of those that the store does not list."""
     hidden: frozenset[int]
     """Numbers whose rows must not show: the stored version of a session that is live otherwise."""
     flips: frozenset[int]
@@ -135,7 +138,15 @@ class LiveArm:
         self.entries: dict[str, LiveEntry] = {}
         self.store: SessionStore | None = None
         """The store whose sessions the file holds; a revision of another one means nothing here."""
-        self.overlay = LiveOverlay({}, frozenset(), frozenset())
+        self._shown: dict[int, LiveInfo] = {}
+        self._unpersisted: set[int] = set()
+        self._hides: dict[int, int] = {}
+        """Numbers of stored versions, by those of the live sessions that hide them."""
+        self._flips: dict[int, tuple[int, ...]] = {}
+        self._overlay: LiveOverlay | None = None
+        """As of the last view, until something of it changes."""
+        self._in_memory: set[int] = set()
+        """Numbers of sessions with documents outside the file."""
         self._unwanted: list[Extent] = []
         """Recent documents of sessions that are gone, not shown any more."""
 
@@ -186,7 +197,7 @@ class LiveArm:
         return (
             entry is None
             or not entry.visible
-            or entry.indexed < len(snapshot.events)
+            or entry.indexed < snapshot.length
             or entry.persisted != snapshot.persisted
         )
 
@@ -194,8 +205,8 @@ class LiveArm:
         """How many events of a session that does not show yet are to be indexed before it can."""
         entry = self.entries.get(snapshot.source.header.id)
         if entry is None:
-            return len(snapshot.events)
-        return 0 if entry.visible else len(snapshot.events) - entry.indexed
+            return snapshot.length
+        return 0 if entry.visible else snapshot.length - entry.indexed
 
     def sync(self, tx: Transaction, snapshot: LiveSnapshot, limit: int) -> int:
         """Index up to ``limit`` further events of a live session; how many it took.
@@ -204,7 +215,7 @@ class LiveArm:
         """
         entry = self.entries.get(snapshot.source.header.id) or self.attach(snapshot.source)
         tables, begin = self._tables, entry.indexed
-        events = snapshot.events[begin : begin + limit]
+        events = entry.source.events[begin : min(begin + limit, snapshot.length)]
         folded = fold_events(entry.projection, events)
         tx.on_failure.append(lambda: retract_events(entry.projection, folded.advances))
         used = sum(extent.hi - extent.lo for extent in entry.extents)
@@ -216,15 +227,15 @@ class LiveArm:
             extents = joined(extents, run)
 
         def remember() -> None:
-            entry.extents = extents
+            self._keep(entry, extents)
             entry.flips.update(folded.flips)
 
         tx.after.append(remember)
         # What a session that shows already has gained shows at once, caught up or not.
-        if entry.visible or entry.indexed == len(snapshot.events):
+        if entry.visible or entry.indexed == snapshot.length:
             self._show(tx, entry, snapshot.persisted)
             if any(seq < entry.filed for seq in folded.flips):
-                tx.after.append(self._renew_overlay)
+                tx.after.append(lambda: self._renew(entry))
         return len(events)
 
     def _show(self, tx: Transaction, entry: LiveEntry, persisted: bool) -> None:
@@ -251,7 +262,7 @@ class LiveArm:
         def remember() -> None:
             entry.visible, entry.persisted = True, persisted
             entry.moved_on(tx.generation)
-            self._renew_overlay()
+            self._renew(entry)
 
         tx.after.append(remember)
 
@@ -293,14 +304,16 @@ class LiveArm:
         moving, staying = divided(entry.extents, tables.recent.first_from(entry.extents, upto))
         tables.recent.move_to(tables.filed, moving, flipped)
         tables.add_to_file(entry.no, [range(extent.lo, extent.hi) for extent in moving])
-        tx.wrote_text = tx.wrote_text or bool(moving)
+        if moving:
+            tx.wrote |= {tables.filed_text, tables.recent_text}
         known = StoredEntry(entry.no, state)
 
         def remember() -> None:
-            entry.filed, entry.in_file, entry.extents = upto, True, staying
+            entry.filed, entry.in_file = upto, True
+            self._keep(entry, staying)
             entry.flips = {seq: cause for seq, cause in entry.flips.items() if cause >= upto}
             stored.entries[session_id] = known
-            self._renew_overlay()
+            self._renew(entry)
 
         tx.after.append(remember)
 
@@ -347,6 +360,7 @@ class LiveArm:
         last = self._unwanted[-1]
         part = Extent(max(last.lo, last.hi - limit), last.hi)
         self._tables.recent.delete([part])
+        tx.wrote.add(self._tables.recent_text)
 
         def remember() -> None:
             self._unwanted.pop()
@@ -368,26 +382,58 @@ class LiveArm:
         def remember() -> None:
             del self.entries[entry.source.header.id]
             self._unwanted.extend(entry.extents)
+            self._in_memory.discard(entry.no)
             self._tables.release_block(entry.no)
-            self._renew_overlay()
+            self._forget(entry.no)
 
         tx.after.append(remember)
 
-    def _renew_overlay(self) -> None:
-        shown = [entry for entry in self.entries.values() if entry.visible]
-        stored = self._stored.entries
-        others = (stored.get(entry.source.header.id) for entry in shown)
-        self.overlay = LiveOverlay(
-            sessions={entry.no: LiveInfo(entry.source.header, entry.persisted) for entry in shown},
-            hidden=frozenset(
-                other.no
-                for entry, other in zip(shown, others, strict=True)
-                if other is not None and other.no != entry.no
-            ),
-            flips=frozenset(
-                entry.no << SEQ_BITS | seq
-                for entry in shown
-                for seq in entry.flips
-                if seq < entry.filed
-            ),
-        )
+    # -- what views are told ------------------------------------------------------------------
+
+    @property
+    def overlay(self) -> LiveOverlay:
+        """What a view that is opened now has to know."""
+        if self._overlay is None:
+            self._overlay = LiveOverlay(
+                dict(self._shown),
+                frozenset(self._unpersisted),
+                frozenset(self._hides.values()),
+                frozenset().union(*self._flips.values()),
+            )
+        return self._overlay
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether all documents that a view may show are in the file."""
+        return not self._in_memory
+
+    def _keep(self, entry: LiveEntry, extents: tuple[Extent, ...]) -> None:
+        """Remember where the documents of a session stand that are not in the file."""
+        entry.extents = extents
+        if extents:
+            self._in_memory.add(entry.no)
+        else:
+            self._in_memory.discard(entry.no)
+
+    def _renew(self, entry: LiveEntry) -> None:
+        """Tell the next view what has become of a session."""
+        no = entry.no
+        self._forget(no)
+        if not entry.visible:
+            return
+        self._shown[no] = LiveInfo(entry.source.header, entry.persisted)
+        if not entry.persisted:
+            self._unpersisted.add(no)
+        other = self._stored.entries.get(entry.source.header.id)
+        if other is not None and other.no != no:
+            self._hides[no] = other.no
+        flips = tuple(no << SEQ_BITS | seq for seq in entry.flips if seq < entry.filed)
+        if flips:
+            self._flips[no] = flips
+
+    def _forget(self, no: int) -> None:
+        self._overlay = None
+        self._shown.pop(no, None)
+        self._unpersisted.discard(no)
+        self._hides.pop(no, None)
+        self._flips.pop(no, None)

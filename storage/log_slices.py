@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ..history.documents import Document
 from ..history.projection import Advance, SessionProjection
+from ..history.replay import check_header
 from ..messages.errors import (
     ErrorCode,
     InvalidJson,
@@ -26,6 +27,7 @@ from ..messages.header import SessionHeader
 from ..messages.json import Json
 from ..messages.records import Skipped, Surface
 from .contract import CorruptLog, NotFound, SessionStore, Snapshot, StoreFailed, Tail
+from .located import located
 
 BUILD_BYTES: Final = 1024 * 1024
 """Stored bytes of a new log that one slice is made from."""
@@ -104,11 +106,11 @@ def read_slices(
     session_id = snapshot.header.id
     try:
         if continuation is not None:
-            appended = _appended(store, snapshot.header, continuation, extract)
+            appended = _appended(store, snapshot, continuation, extract)
             if appended is not None:
                 yield appended
                 return
-        yield from _whole(store, session_id, extract)
+        yield from _whole(store, snapshot, extract)
         return
     except NotFound:
         left_out: Piece = Gone(session_id)
@@ -121,15 +123,17 @@ def read_slices(
     yield left_out
 
 
-def _whole(store: SessionStore, session_id: str, extract: Extract) -> Iterator[SessionSlice]:
+def _whole(store: SessionStore, seen: Snapshot, extract: Extract) -> Iterator[SessionSlice]:
     mark: bytes | None = None
     complete = False
     while not complete:
-        tail = store.read_tail(session_id, mark, BUILD_BYTES)
-        if not tail.appended:
-            # Also where the log was replaced while it was read: what was built of it is void.
-            projection = SessionProjection(tail.snapshot.header, extract)
-        folded = _slice(tail, projection, tail.events, begins=not tail.appended)
+        tail = store.read_tail(seen.header.id, mark, BUILD_BYTES)
+        with located(tail.snapshot.location):
+            if not tail.appended:
+                # Also where the log was replaced while it was read: what was built of it is void.
+                check_header(tail.snapshot.header)
+                projection = SessionProjection(tail.snapshot.header, extract)
+            folded = _slice(tail, seen, projection, begins=not tail.appended)
         mark, complete = tail.mark, tail.complete
         # The next tail is read when nothing holds this one any more.
         del tail
@@ -138,11 +142,12 @@ def _whole(store: SessionStore, session_id: str, extract: Extract) -> Iterator[S
 
 def _appended(
     store: SessionStore,
-    header: SessionHeader,
+    seen: Snapshot,
     continuation: Continuation,
     extract: Extract,
 ) -> SessionSlice | None:
     """The slice behind ``continuation``, or ``None`` where the log must be built anew."""
+    header = seen.header
     projection: SessionProjection | None
     if isinstance(continuation.fold, Checkpoint):
         projection = _caught_up(store, header, continuation.fold, continuation.next_seq, extract)
@@ -153,7 +158,8 @@ def _appended(
     tail = store.read_tail(header.id, continuation.mark, APPEND_BYTES)
     if not tail.appended or not tail.complete:
         return None
-    return _slice(tail, projection, tail.events, begins=False)
+    with located(tail.snapshot.location):
+        return _slice(tail, seen, projection, begins=False)
 
 
 def _caught_up(
@@ -188,21 +194,22 @@ def _followed(projection: SessionProjection, tail: Tail, end: int) -> bytes | No
 
 
 def _slice(
-    tail: Tail, projection: SessionProjection, events: tuple[Event, ...], *, begins: bool
+    tail: Tail, seen: Snapshot, projection: SessionProjection, *, begins: bool
 ) -> SessionSlice:
     first = projection.next_seq
-    folded = fold_events(projection, events)
+    folded = fold_events(projection, tail.events)
     if tail.complete:
         projection.finish()
     return SessionSlice(
-        snapshot=tail.snapshot,
+        # What the index remembers of it is then no second copy of what the look is kept with.
+        snapshot=seen if tail.snapshot == seen else tail.snapshot,
         begins=begins,
         completes=tail.complete,
         documents=folded.documents,
         shadowed=tuple(seq for seq in folded.flips if seq < first),
         projection=projection,
         mark=tail.mark,
-        events=len(events),
+        events=len(tail.events),
     )
 
 

@@ -5,37 +5,28 @@ It is changed place by place, and writes down which sessions each change concern
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TypeAlias
 
 from attrs import define, field
 
 from .catalogue import Found, Refusal, Stored, settle
-from .contract import Changes, Damaged, Snapshot
-from .journal import Journal
+from .contract import Damaged
+from .layout import decode_segment
+from .told import Told
 
 Key: TypeAlias = tuple[str, ...]
 """A place below the root: nothing for the root itself, a project, or a project and a name in it."""
 
 
 @define(eq=False)
-class Picture:
+class Picture(Told):
     """See the module's text."""
 
-    _journal: Journal = field(factory=Journal, init=False)
     _found: dict[Key, Stored | Refusal] = field(factory=dict, init=False)
-    _holders: defaultdict[str, set[Key]] = field(
-        factory=lambda: defaultdict[str, set[Key]](set), init=False
-    )
+    _holders: dict[str, tuple[Key, ...]] = field(factory=dict, init=False)
     """The places that hold a session of this id: one, unless something is wrong."""
-    _sessions: dict[str, Snapshot] = field(factory=dict, init=False)
     _conflicts: dict[str, Damaged] = field(factory=dict, init=False)
     _damaged: tuple[Damaged, ...] | None = field(default=None, init=False)
-
-    @property
-    def moment(self) -> int:
-        """How many changes there have been."""
-        return self._journal.number
 
     def put(self, key: Key, found: Found) -> None:
         """Say what was found at a place just now."""
@@ -43,22 +34,22 @@ class Picture:
         if found is not None:
             self._found[key] = found
         concerned = {_session_id(before), _session_id(found)} - {None}
-        if _session_id(before) is not None:
-            self._holders[str(_session_id(before))].discard(key)
-        if isinstance(found, Stored):
-            self._holders[found.snapshot.header.id].add(key)
+        if not concerned and len(key) == 2 and (before is None or found is None):
+            self._pass_by(decode_segment(key[1]))
+        for session_id in concerned:
+            others = [each for each in self._holders.get(str(session_id), ()) if each != key]
+            held = [key] if _session_id(found) == session_id else []
+            self._holders[str(session_id)] = (*others, *held)
         if isinstance(before, Refusal) or isinstance(found, Refusal):
             self._damaged = None
         for session_id in concerned:
             self._settle(str(session_id))
 
-    def since(self, moment: int, token: str) -> Changes | None:
-        """What changed after a moment, with the token of now; ``None`` where it is not known."""
-        names = self._journal.since(moment)
-        if names is None:
-            return None
-        changed = frozenset(name for name in names if name in self._sessions)
-        return Changes(token, changed, frozenset(names) - changed, self.damaged)
+    def _pass_by(self, session_id: str | None) -> None:
+        """Say that a session may have come and gone; the sweep that follows a beginning may have
+        seen it meanwhile."""
+        if session_id is not None and not self._asked and session_id not in self._sessions:
+            self._journal.note(session_id)
 
     def holders(self, session_id: str) -> frozenset[Key]:
         """The places that hold a session of this id."""
@@ -83,13 +74,7 @@ class Picture:
             self._damaged = None
         elif self._conflicts.pop(session_id, None) is not None:
             self._damaged = None
-        before = self._sessions.pop(session_id, None)
-        if isinstance(found, Stored):
-            self._sessions[session_id] = found.snapshot
-        # What is provisional may have changed again without a difference to be seen.
-        now = self._sessions.get(session_id)
-        if now != before or (now is not None and now.provisional):
-            self._journal.note(session_id)
+        self.hold(session_id, found.snapshot if isinstance(found, Stored) else None)
 
 
 def _session_id(found: Found) -> str | None:

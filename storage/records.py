@@ -72,36 +72,46 @@ def read_events(line: bytes, version: int, next_seq: int) -> list[Event]:
     """
     if len(line) > LONG_BYTES:
         return _examine_long(line, version, next_seq)
-    try:
-        if version < FORMAT_VERSION and line.startswith(ROW_PREFIXES):
+    if version < FORMAT_VERSION and line.startswith(ROW_PREFIXES):
+        try:
             return _unpacked(_decode_object(line), next_seq)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            return _examine(line, version, next_seq)
+    event = usual_event(line, next_seq)
+    return [event] if event is not None else _examine(line, version, next_seq)
+
+
+def usual_event(line: bytes, next_seq: int) -> Event | None:
+    """The event of a line that is no packed row, as every known writer spells it.
+
+    ``None`` where ``read_events`` has to say what the line is.
+    """
+    if len(line) > LONG_BYTES:
+        return None
+    try:
         row = _decode_row(line)
         raw = bytes(row.data)
         data = _decode_any(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return _examine(line, version, next_seq)
-    if row.seq != next_seq:
-        raise _wrong_seq(row.seq, next_seq)
+        return None
     if (
-        row.ignorable is False
+        row.seq != next_seq
+        or row.ignorable is False
         or abs(row.time) > MAX_SAFE_INTEGER
         or (has_many_brackets(raw) and deeper_than(data, MAX_DEPTH))
         # Negative zero is no seq, and decodes to zero.
         or (not next_seq and b"-0" in line)
     ):
-        return _examine(line, version, next_seq)
-    op, sources = row.surfaceOp, row.sourceEventSeqs
-    return [
-        Event(
-            intern(row.type),
-            row.seq,
-            row.time,
-            raw,
-            Replace(op.start, op.end) if isinstance(op, _Op) else op or None,
-            None if sources is msgspec.UNSET else expand_sources(sources, row.seq),
-            row.ignorable is True,
-        )
-    ]
+        return None
+    sources = row.sourceEventSeqs
+    try:
+        # Only now: a seq that is due bounds what a run can stand for.
+        cited = None if sources is msgspec.UNSET else expand_sources(sources, next_seq)
+    except NotARecord:
+        return None
+    op = row.surfaceOp
+    placed = Replace(op.start, op.end) if isinstance(op, _Op) else op or None
+    return Event(intern(row.type), next_seq, row.time, raw, placed, cited, row.ignorable is True)
 
 
 def _unpacked(row: dict[str, Json], next_seq: int) -> list[Event]:

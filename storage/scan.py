@@ -19,7 +19,7 @@ from ..messages.header import FORMAT_VERSION, SessionHeader
 from ..messages.json import Json
 from .contract import CorruptLog, UnsupportedLog
 from .json_line import RECORD_BYTES, NotARecord, UnsupportedRecord, read_object
-from .records import BadRecord, read_events
+from .records import BadRecord, read_events, usual_event
 
 _RECOVERY_TRIES = 64
 """Places in a bad line at which a whole record is looked for."""
@@ -78,9 +78,19 @@ class Scan:
         Raises:
             CorruptLog, UnsupportedLog
         """
+        # In older logs a line may stand for several events, and an event may have an older shape.
+        usual = self._version >= FORMAT_VERSION
         for line in lines:
-            if self.offset >= stop and self._issue is None:
-                return
+            if self._issue is None:
+                if self.offset >= stop:
+                    return
+                event = usual_event(line, self.next_seq) if usual else None
+                if event is not None:
+                    self.line += 1
+                    self.events.append(event)
+                    self.next_seq += 1
+                    self.offset += len(line) + 1
+                    continue
             self.line += 1
             try:
                 self._take(line)

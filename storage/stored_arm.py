@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from attrs import define, evolve
+from attrs import define, evolve, frozen
 
 from ..history.projection import SessionProjection
 from .contract import Snapshot
@@ -41,7 +41,14 @@ class StoredEntry:
     state: FileState
     provisional: bool = False
     """Whether a further change of the log might not show in its revision."""
-    mark: bytes | None = None
+
+
+@frozen
+class _Warm:
+    """A fold that stays in memory for the next append."""
+
+    projection: SessionProjection
+    mark: bytes | None
     """Where the store continues, as far as this process wrote it."""
 
 
@@ -63,7 +70,7 @@ class StoredArm:
         self.purged = {blob(digest) for (digest,) in tables.db.execute("SELECT digest FROM purged")}
         """Digests of the ids that are kept out; an id itself would be a trace of its session."""
         self._builds: dict[str, _Build] = {}
-        self._warm: dict[int, SessionProjection] = {}
+        self._warm: dict[int, _Warm] = {}
         for no, raw_id, revision, generation, next_seq, settled in tables.db.execute(
             "SELECT no, id, revision, generation, next_seq, settled FROM session ORDER BY no"
         ):
@@ -130,15 +137,19 @@ class StoredArm:
     def take_continuation(self, session_id: str) -> Continuation | None:
         """Where an append continues with a fold in memory, which then belongs to the caller."""
         entry = self.entries.get(session_id)
-        if entry is None or entry.mark is None or not entry.state.settled:
+        if entry is None or not entry.state.settled:
             return None
-        warm = self.take_warm(session_id)
-        return None if warm is None else Continuation(entry.mark, entry.state.next_seq, warm)
+        warm = self._warm.get(entry.no)
+        if warm is None or warm.mark is None:
+            return None
+        self._warm.pop(entry.no, None)
+        return Continuation(warm.mark, entry.state.next_seq, warm.projection)
 
     def take_warm(self, session_id: str) -> SessionProjection | None:
         """The fold of a session where it is still in memory; it then belongs to the caller."""
         entry = self.entries.get(session_id)
-        return self._warm.pop(entry.no, None) if entry is not None else None
+        warm = self._warm.pop(entry.no, None) if entry is not None else None
+        return warm.projection if warm is not None else None
 
     def write(self, tx: Transaction, pieces: Sequence[Piece]) -> None:
         """Write slices; at most one a session that completes it."""
@@ -226,8 +237,8 @@ class StoredArm:
         state = _state_of(snapshot.revision, projection, tx)
         tables.insert_session(no, snapshot.header, state)
         self.keep_state(no, projection, piece.mark)
-        entry = StoredEntry(no, state, snapshot.provisional, piece.mark)
-        self.remember(tx, snapshot.header.id, entry, projection)
+        entry = StoredEntry(no, state, snapshot.provisional)
+        self.remember(tx, snapshot.header.id, entry, projection, piece.mark)
 
     # -- appending ----------------------------------------------------------------------------
 
@@ -246,8 +257,8 @@ class StoredArm:
             state = _state_of(snapshot.revision, projection, tx)
             tables.update_session(no, state)
             self._move_on(no, projection, piece.mark)
-        entry = StoredEntry(no, state, snapshot.provisional, piece.mark)
-        self.remember(tx, snapshot.header.id, entry, projection)
+        entry = StoredEntry(no, state, snapshot.provisional)
+        self.remember(tx, snapshot.header.id, entry, projection, piece.mark)
 
     def drop_closers(self, no: int, next_seq: int) -> tuple[Extent, ...]:
         """Remove the rows of in-memory closers, those from ``next_seq`` on; what is left."""
@@ -292,15 +303,25 @@ class StoredArm:
             self._keep_mark(no, mark)
 
     def remember(
-        self, tx: Transaction, session_id: str, entry: StoredEntry, projection: SessionProjection
+        self,
+        tx: Transaction,
+        session_id: str,
+        entry: StoredEntry,
+        projection: SessionProjection,
+        mark: bytes | None = None,
     ) -> None:
-        """Know the session after the commit, and keep its fold for the next append."""
+        """Know the session after the commit, and keep its fold for the next append.
+
+        ``mark`` is where the store continues, if that is known.
+        """
         self._readmit(tx, session_id)
+        # There is one entry for each session, and its title is in the file.
+        entry.state = evolve(entry.state, title=None)
 
         def remember() -> None:
             self.entries[session_id] = entry
             self._warm.pop(entry.no, None)
-            self._warm[entry.no] = projection
+            self._warm[entry.no] = _Warm(projection, mark)
             self._cool_down()
 
         tx.after.append(remember)
@@ -308,13 +329,13 @@ class StoredArm:
     def _cool_down(self) -> None:
         """Forget the oldest folds beyond what may stay in memory."""
         # As a list, since readers take folds meanwhile.
-        folds = list(self._warm.items())
-        left, nodes = len(folds), sum(len(projection.surface) for _, projection in folds)
-        for no, projection in folds:
+        folds = [(no, len(warm.projection.surface)) for no, warm in list(self._warm.items())]
+        left, nodes = len(folds), sum(size for _, size in folds)
+        for no, size in folds:
             if left <= WARM_PROJECTIONS and (nodes <= WARM_NODES or left <= 1):
                 return
             self._warm.pop(no, None)
-            left, nodes = left - 1, nodes - len(projection.surface)
+            left, nodes = left - 1, nodes - size
 
     # -- what is left out ---------------------------------------------------------------------
 

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import mixed_home
+import mixed_search
 import pytest
 import run
 from corpus import RARE, RARE_DOCUMENTS, Corpus, user_message, write_log
+from foreign_logs import OTHER, message, meta, prompt, write
 from measure import row
 from plain import PlainSearch
 from plot import families
@@ -19,6 +22,8 @@ from plot import families
 from session_query import IndexConfig, open_session_query
 from session_query.messages.config import Tokenizer
 from session_query.messages.header import SessionHeader
+from session_query.storage.claude_code import ClaudeCodeStore
+from session_query.storage.codex import CodexStore
 from session_query.storage.jsonl import JsonlStore
 
 ROOT = Path(__file__).parent.parent
@@ -143,3 +148,32 @@ def test_a_run_over_a_corpus_of_another_size_is_set_beside_the_plain_way() -> No
     assert first["name"] == "cold build, docs"
     assert str(first["note"]).startswith("20 sessions, 200 documents")
     assert all(isinstance(line["plain"], float) for line in lines)
+
+
+def test_a_mixed_home_is_the_same_each_time_and_is_read_whole(tmp_path: Path) -> None:
+    samples = tmp_path / "samples"
+    session = "0a1b2c3d-4e5f-4061-8071-2a3b4c5d6e7f"
+    log = samples / "claude_code" / "one" / f"{session}.jsonl"
+    write(log, prompt(0, "why is the proxy slow today", session))
+    write(log.with_suffix("") / "subagents" / "agent-a.jsonl", prompt(1, "look at it", session))
+    write(samples / "codex" / "two" / "r.jsonl", meta(OTHER), message(1, "user", "the proxy"))
+    for name in ("one", "same"):
+        mixed_home.main(str(samples), str(tmp_path / name), "0.002")
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "same")
+    claude = ClaudeCodeStore(tmp_path / "one" / ".claude").sweep()
+    codex = CodexStore(tmp_path / "one" / ".codex").sweep()
+    assert (claude.damaged, codex.damaged) == ((), ())
+    assert not any(found.header.is_seeded for found in (*claude.snapshots, *codex.snapshots))
+    assert len(claude.snapshots) == 2 * len(codex.snapshots) > 2
+    agents = [found.header for found in claude.snapshots if found.header.origin == "subagent"]
+    assert {agent.parent_session for agent in agents} == {
+        found.header.id for found in claude.snapshots if found.header.origin is None
+    }
+
+
+def test_a_command_is_measured_and_its_failure_is_told(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "print('one'); print('two')"]
+    seconds, cpu, peak, answer = mixed_search.run(words, tmp_path, {}, tmp_path / "out")
+    assert (seconds > 0, cpu > 0, peak > 1_000_000, answer) == (True, True, True, "2 lines")
+    words = [sys.executable, "-c", "raise ValueError('no')"]
+    assert mixed_search.run(words, tmp_path, {}, tmp_path / "out")[3] == "failed: ValueError: no"

@@ -197,6 +197,12 @@ def test_a_result_of_another_call_is_not_marked() -> None:
     assert [own for _seq, _surface, _text, own in described(log)] == [True, False, False]
 
 
+def test_a_call_whose_name_is_no_text_is_not_own() -> None:
+    log = Log()
+    log.add("tool/call", {"callId": "c", "name": {"odd": []}, "arguments": "kept"})
+    assert described(log) == [(0, Surface.LOG_ONLY, "kept", False)]
+
+
 def test_a_call_id_that_another_tool_takes_over_is_no_longer_own() -> None:
     log = Log()
     log.call("c", "session_search")

@@ -9,7 +9,7 @@ import trio
 from actor_world import Hang, message
 from builders import START, Log, header, text, user_data
 from inline_runtime import InlineRuntime
-from jsonl_files import row, write_log
+from jsonl_files import BODY, row, write_log
 from service_world import (
     CountingStore,
     append,
@@ -129,6 +129,31 @@ async def test_a_session_that_ends_and_is_deleted_before_the_look_shows_as_it_wa
             nursery.start_soon(look)
             await wait_all_tasks_blocked()
         del store._sessions["s"]
+        looking.over.set()
+        await wait_all_tasks_blocked()
+        assert shown == [(True, True)]
+
+
+async def test_a_session_that_ends_is_deleted_and_whose_folder_was_mounted_anew_shows_as_it_was(
+    tmp_path: Path,
+) -> None:
+    looking, log = Hang("sweep"), write_log(tmp_path, BODY)
+    runtime = SimulatedRuntime(pace=looking)
+    async with (
+        open_session_query(store=JsonlStore(tmp_path), runtime=runtime) as query,
+        trio.open_nursery() as nursery,
+    ):
+        shown: list[tuple[bool, bool]] = []
+
+        async def look() -> None:
+            listing = await query.list_sessions()
+            shown.extend((record.live, record.persisted) for record in listing.sessions)
+
+        async with query.sessions.resume("s"):
+            query.mount(JsonlStore(tmp_path))
+            nursery.start_soon(look)
+            await wait_all_tasks_blocked()
+        log.unlink()
         looking.over.set()
         await wait_all_tasks_blocked()
         assert shown == [(True, True)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
 
 import pytest
 from builders import header
 from inotify_simple import INotify
 from jsonl_files import BODY, OsFilesAt, age, row, session_line, write_log
+from other_process import Other
 from store_contract import store_session, turns
+from told_changes import begun, told
 
 from session_query import JsonlStore, MemoryStore
 from session_query.storage import inotify
@@ -46,19 +46,6 @@ def store(root: Path) -> Iterator[JsonlStore]:
     store = JsonlStore(root, files=OsFilesAt(LATE))
     yield store
     store.unwatch()
-
-
-def begun(store: JsonlStore) -> str:
-    changes = store.changes(None)
-    assert changes is not None
-    return changes.token
-
-
-def told(store: JsonlStore, token: str) -> tuple[set[str], set[str], str]:
-    """What changed, what is gone, and the next token."""
-    changes = store.changes(token)
-    assert changes is not None
-    return set(changes.changed), set(changes.gone), changes.token
 
 
 def write_session(root: Path, session_id: str, project: str = "--w--") -> Path:
@@ -158,13 +145,24 @@ def test_a_log_behind_a_link_is_looked_at_each_time(root: Path, store: JsonlStor
     assert told(store, token)[1] == {"s"}
 
 
+def test_a_session_that_came_and_went_before_the_first_news_is_told_to_be_gone(
+    root: Path, store: JsonlStore
+) -> None:
+    token = begun(store)
+    log = write_session(root, "passing")
+    assert {each.header.id for each in store.sweep().snapshots} >= {"passing"}
+    shutil.rmtree(log.parent)
+    assert "passing" in told(store, token)[1]
+
+
 def test_a_renamed_session_directory_is_followed_under_its_new_name(
     root: Path, store: JsonlStore
 ) -> None:
     token = begun(store)
     (root / "--w--" / "s").rename(root / "--w--" / "t")
     changed, gone, token = told(store, token)
-    assert (changed, gone) == (set(), {"s"})
+    # A sweep behind the beginning may have seen a session under the new name as well.
+    assert (changed, gone) == (set(), {"s", "t"})
     (root / "--w--" / "t" / "session.v2.jsonl").write_bytes(session_line(id="t") + b"\n")
     changed, gone, token = told(store, token)
     assert (changed, gone) == ({"t"}, set())
@@ -173,38 +171,6 @@ def test_a_renamed_session_directory_is_followed_under_its_new_name(
 
 
 # -- other processes ------------------------------------------------------------------------------
-
-CHILD = """
-import os, shutil, sys
-for line in sys.stdin:
-    exec(line)
-    print("done", flush=True)
-"""
-
-
-class Other:
-    """Another process that does what it is told and says when it has."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def do(self, statement: str) -> None:
-        stdin, stdout = self._streams()
-        stdin.write(statement + "\n")
-        stdin.flush()
-        assert stdout.readline() == "done\n"
-
-    def end(self) -> None:
-        for stream in self._streams():
-            stream.close()
-        assert self._process.wait(10) == 0
-
-    def _streams(self) -> tuple[IO[str], IO[str]]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        return self._process.stdin, self._process.stdout
 
 
 @pytest.fixture

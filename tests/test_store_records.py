@@ -16,6 +16,7 @@ from session_query.storage.records import (
     pack_sources,
     read_events,
     render_event,
+    usual_event,
 )
 
 
@@ -251,3 +252,11 @@ def test_an_impossible_range_is_refused_before_it_is_expanded(
 ) -> None:
     with pytest.raises(NotARecord, match="impossible range"):
         expand_sources(items, 11)
+
+
+def test_a_run_of_a_line_that_is_not_due_is_not_expanded() -> None:
+    far = 2**53 - 2
+    stored = line(seq=b"%d" % far, more=b',"sourceEventSeqs":[[0,%d]]' % (far - 1))
+    assert usual_event(stored, 7) is None
+    with pytest.raises(NotARecord, match="where 7 was due"):
+        read_events(stored, 2, 7)
