@@ -8,10 +8,12 @@ from typing import ClassVar, Final
 
 from attrs import frozen
 
+from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..messages.json import Json, elements, member, text_member
 from .foreign import (
     Block,
+    Copies,
     Progress,
     Record,
     Translator,
@@ -23,6 +25,7 @@ from .foreign import (
     text_block,
     time_ms,
 )
+from .sidechains import REMEMBERED, are_within, first_of, link_of
 
 CHECKED_WITH: Final = (
     "1.0.24 1.0.119 2.0.9 2.1.38 2.1.39 2.1.80 2.1.111 2.1.112 2.1.161 2.1.207 2.1.220"
@@ -30,9 +33,6 @@ CHECKED_WITH: Final = (
 """The versions whose records the tables below were compared with."""
 
 _SUMMARY, _AI_TITLE, _CUSTOM_TITLE = 1, 2, 3
-_REMEMBERED: Final = 64
-"""Names of records that a summary may still be about, and summaries that wait for theirs."""
-
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 _COMMAND: Final = re.compile(
@@ -86,21 +86,42 @@ def read_header(place: Place, records: Iterable[Mapping[str, Json]]) -> SessionH
     )  # fmt: skip
 
 
+def is_record(data: Mapping[str, Json]) -> bool:
+    """Whether an object found inside a damaged line is a row."""
+    return isinstance(data.get("type"), str) and not data.keys().isdisjoint(
+        ("uuid", "sessionId", "leafUuid")
+    )
+
+
 class ClaudeCode(Translator):
-    """One log of Claude Code as events."""
+    """One session of Claude Code as events: a log, or the rows of one agent in it."""
 
     agent: ClassVar[str] = "claude-code"
 
     def __init__(
-        self, header: SessionHeader, *, inherited_text: bool, progress: Progress | None = None
+        self, header: SessionHeader, *, copies: Copies, progress: Progress | None = None
     ) -> None:
-        super().__init__(header, inherited_text=inherited_text, progress=progress)
+        super().__init__(header, copies=copies, progress=progress)
         self.progress.provider = "anthropic"
+        self._first = first_of(header.id)
+        """Where these are rows among those of another session, the name of the first of them."""
+
+    def take(self, record: Record) -> list[Event]:
+        return super().take(record) if self._is_own(record.data) else []
+
+    def unreadable(self, line: bytes, reason: str) -> list[Event]:
+        return super().unreadable(line, reason) if self._first is None else []
+
+    def _is_own(self, row: Mapping[str, Json]) -> bool:
+        if self._first is None:
+            return True
+        link = link_of(row)
+        return link is not None and (
+            link[0] == self._first or digest(link[1]) in self.progress.seen
+        )
 
     def is_record(self, data: Mapping[str, Json]) -> bool:
-        return isinstance(data.get("type"), str) and not data.keys().isdisjoint(
-            ("uuid", "sessionId", "leafUuid")
-        )
+        return is_record(data)
 
     def time_of(self, record: Record) -> int | None:
         return time_ms(record.data.get("timestamp"))
@@ -110,19 +131,31 @@ class ClaudeCode(Translator):
         named = record.data.get("sessionId")
         return not isinstance(named, str) or named != self.header.id
 
+    def copied_from(self, record: Record) -> str | None:
+        return _text(record.data, "sessionId") or None
+
     def translate(self, record: Record) -> None:
+        self.progress.version = self.progress.version or _text(record.data, "version")[:100]
+        if self._is_of_agent(record.data):
+            self.log_only("sidechain")
+            return
         kind = record.data.get("type")
         handler = _RECORDS.get(kind) if isinstance(kind, str) else None
         if handler is None or not handler(self, record.data):
             self.log_only(kind)
         self._remember(record.data)
 
+    def _is_of_agent(self, row: Mapping[str, Json]) -> bool:
+        """Whether a row is one of an agent that is a session of its own in the same log."""
+        within = self.header.origin is None and are_within(self.progress.version)
+        return within and link_of(row) is not None
+
     def _remember(self, row: Mapping[str, Json]) -> None:
         name = digest(_text(row, "uuid"))
         if not name:
             return
         progress = self.progress
-        progress.seen = [*progress.seen[1 - _REMEMBERED :], name]
+        progress.seen = [*progress.seen[1 - REMEMBERED :], name]
         if name in progress.awaited:
             self._summarise(progress.awaited.pop(name))
 
@@ -185,7 +218,7 @@ class ClaudeCode(Translator):
         if leaf and self.progress.title_rank <= _SUMMARY:
             awaited = self.progress.awaited
             awaited[leaf] = _text(row, "summary")[:1000]
-            if len(awaited) > _REMEMBERED:
+            if len(awaited) > REMEMBERED:
                 del awaited[next(iter(awaited))]
         return False
 

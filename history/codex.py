@@ -63,6 +63,14 @@ def read_header(stem: str, records: Iterable[Mapping[str, Json]]) -> SessionHead
     return SessionHeader(named[1], max(first, 0)) if named and first is not None else None
 
 
+def sources_of(header: SessionHeader, records: Iterable[Mapping[str, Json]]) -> tuple[str, ...]:
+    """Whose records a fork begins with copies of, the nearest first."""
+    described = (_meta(record) or {} for record in records)
+    named = (_name(meta.get("id")) or _name(meta.get("session_id")) for meta in described)
+    found = dict.fromkeys((header.parent_session, *named))
+    return tuple(source for source in found if source is not None and source != header.id)
+
+
 def _described(meta: Mapping[str, Json], record: Mapping[str, Json]) -> SessionHeader | None:
     session_id = meta.get("id") or meta.get("session_id")
     created_at = time_ms(meta.get("timestamp"))
@@ -104,15 +112,20 @@ def _name(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def is_record(data: Mapping[str, Json]) -> bool:
+    """Whether an object found inside a damaged line is a record."""
+    return isinstance(data.get("type"), str) and not data.keys().isdisjoint(
+        ("payload", "role", "call_id")
+    )
+
+
 class Codex(Translator):
     """One rollout as events."""
 
     agent: ClassVar[str] = "codex"
 
     def is_record(self, data: Mapping[str, Json]) -> bool:
-        return isinstance(data.get("type"), str) and not data.keys().isdisjoint(
-            ("payload", "role", "call_id")
-        )
+        return is_record(data)
 
     def time_of(self, record: Record) -> int | None:
         time = time_ms(record.data.get("timestamp"))
@@ -128,10 +141,16 @@ class Codex(Translator):
         """
         began = _began(text_member(record.data.get("payload"), "turn_id"))
         if began is not None:
-            self.progress.turns_named = True
+            self.progress.turns_named, self.progress.turn_began = True, began
             mine = _began(self.header.id)
             return began < (self.header.created_at if mine is None else mine)
         return self.progress.turns_named or self.progress.time <= self.progress.copied_until
+
+    def copied_from(self, record: Record) -> str | None:
+        # A turn is of the youngest session that was there when it began.
+        began = self.progress.turn_began
+        sources = self._copies.sources if self.progress.turns_named else ()
+        return next((source for source in sources if (_began(source) or 0) <= began), None)
 
     def translate(self, record: Record) -> None:
         row = record.data

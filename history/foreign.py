@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import compress
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
@@ -56,6 +56,26 @@ class Record:
     """Its JSON text, at most ``DEEPEST`` levels deep."""
 
 
+@frozen
+class Copies:
+    """Whose records a fork begins with copies of, and who else is here to be found with them."""
+
+    sources: tuple[str, ...] = ()
+    """The parent, its own parent, and so on, as far as the log tells."""
+    stored: frozenset[str] = frozenset()
+    """Those of them that are in the store."""
+
+    @property
+    def nearest(self) -> int | None:
+        """Which of the sources is the first that is stored: it has what those behind it had."""
+        return next((n for n, source in enumerate(self.sources) if source in self.stored), None)
+
+    def are_elsewhere(self, source: str | None) -> bool:
+        """Whether copies of the records of a source, by default the parent, are found elsewhere."""
+        at = self.sources.index(source) if source in self.sources else 0
+        return self.nearest is not None and at >= self.nearest
+
+
 class Progress(msgspec.Struct):
     """What the records before the next one leave behind; a few hundred bytes, and the surface."""
 
@@ -82,6 +102,10 @@ class Progress(msgspec.Struct):
     """Records up to this time are copies, where nothing better tells."""
     turns_named: bool = False
     """Whether turns have names that tell when they began."""
+    turn_began: int = 0
+    """When the present turn did, by its name, ms since the epoch."""
+    version: str = ""
+    """The first version of the agent that a record named."""
 
 
 def encode_progress(progress: Progress) -> bytes:
@@ -128,21 +152,21 @@ class Translator(ABC):
     """What its log-only types begin with."""
 
     def __init__(
-        self, header: SessionHeader, *, inherited_text: bool, progress: Progress | None = None
+        self, header: SessionHeader, *, copies: Copies, progress: Progress | None = None
     ) -> None:
-        """``inherited_text`` is whether copies of a parent's records have text of their own.
+        """Copies of records that are found elsewhere have no text of their own.
 
         ``progress`` is that of another translator of the same session, which this one continues.
         """
         self.progress = progress or Progress(time=header.created_at, inheriting=header.is_seeded)
         self.header = header
-        self._inherited_text = inherited_text
+        self._copies = copies
         self._events: list[Event] = []
         self._record: Record | None = None
         self._record_seq: int | None = None
 
     def take(self, record: Record) -> list[Event]:
-        """The events of the next record; at least one."""
+        """The events of the next record; none of one that belongs to another session."""
         self._begin(record, self.time_of(record))
         if self.progress.inheriting and not self.is_copy(record):
             self.progress.inheriting = False
@@ -169,6 +193,10 @@ class Translator(ABC):
     def is_copy(self, record: Record) -> bool:
         """Whether a record behind copies alone is one as well; asked in seeded sessions."""
         return False
+
+    def copied_from(self, record: Record) -> str | None:
+        """Whose record a copy is of; nothing where it does not tell, which means the parent's."""
+        return None
 
     @abstractmethod
     def translate(self, record: Record) -> None:
@@ -312,11 +340,15 @@ class Translator(ABC):
 
     def _content(self, blocks: list[Block]) -> msgspec.Raw:
         """The blocks of a message and the record that they are from."""
-        if self.progress.inheriting and not self._inherited_text:
+        if self.progress.inheriting and self._is_elsewhere():
             blocks = []
         shown = encode(blocks)[1:-1]
         kept = b'{"type":"record",%s}' % self._kept()
         return msgspec.Raw(b"[%s]" % (b"%s,%s" % (shown, kept) if shown else kept))
+
+    def _is_elsewhere(self) -> bool:
+        assert self._record is not None
+        return self._copies.are_elsewhere(self.copied_from(self._record))
 
     def _kept(self) -> bytes:
         """The record as a member of an object, or where it is kept already."""
@@ -385,7 +417,7 @@ def absolute(path: Json) -> str | None:
     """A working directory as it is stored, or nothing where it is no absolute path."""
     if not isinstance(path, str) or not path:
         return None
-    known = PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+    known = path.startswith("/") or PureWindowsPath(path).is_absolute()
     return path if known else None
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
+from attrs import define, evolve, field
+
 from ..history import claude_code
-from ..history.foreign import Progress, Translator
+from ..history.foreign import Copies, Progress, Translator, absolute, time_ms
+from ..history.sidechains import Sidechains, are_within, chain_id, link_of
 from ..messages.header import SessionHeader
 from ..messages.json import Json
 from .foreign import ForeignStore, Place
+from .foreign_lines import Line, record_in
+from .foreign_log import Head, Part
 
 _LOG: Final = ".jsonl"
 _AGENT: Final = "agent-"
 _COMPACTION: Final = "agent-acompact-"
 """Logs in which a summary was made; they repeat what was summarised, and the summary."""
+
+_OF_AGENT: Final = re.compile(rb'"isSidechain"\s*:\s*true')
 
 _DEPTH: Final = 4
 """Folders below ``subagents`` in which logs are looked for."""
@@ -27,6 +35,7 @@ class ClaudeCodeStore(ForeignStore):
     """
 
     agent: ClassVar[str] = "Claude Code"
+    mapping: ClassVar[int] = 1
 
     def places(self) -> Iterator[Place]:
         top, projects = self.root, self.entries(self.root)
@@ -63,10 +72,87 @@ class ClaudeCodeStore(ForeignStore):
             claude_code.Place(place.session_id, place.parent, loose), records
         )
 
+    def parts_of(
+        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+    ) -> Iterable[Part]:
+        rows = Rows(header, next((text for row in head if (text := _text(row, "version"))), ""))
+        return rows.parts(lines) if rows.may_hold_others else (Part(header),)
+
     def translator(
-        self, header: SessionHeader, inherited_text: bool, progress: Progress | None
+        self, header: SessionHeader, copies: Copies, progress: Progress | None
     ) -> Translator:
-        return claude_code.ClaudeCode(header, inherited_text=inherited_text, progress=progress)
+        return claude_code.ClaudeCode(header, copies=copies, progress=progress)
+
+
+@define
+class Rows:
+    """The rows of one log: whose they are, besides those of its own session."""
+
+    _header: SessionHeader
+    _version: str
+    """The first that a row names, empty before one does."""
+    _copying: bool = field(init=False)
+    """Whether there was no row of its own yet."""
+    _sources: dict[str, None] = field(init=False, factory=dict)
+    _chains: Sidechains = field(init=False, factory=Sidechains)
+    _agents: dict[str, Part] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._copying = self._header.is_seeded
+
+    @property
+    def may_hold_others(self) -> bool:
+        """Whether rows still to come may be another session's."""
+        return self._copying or (self._header.origin is None and are_within(self._version))
+
+    def parts(self, lines: Iterable[Line]) -> tuple[Part, ...]:
+        """The session of the log, then those of agents, read as far as there may be others."""
+        begin = 0
+        for number, line in enumerate(lines):
+            # Where the version is known, nothing but an agent's row can matter.
+            if self._copying or not self._version or _OF_AGENT.search(line.text):
+                row = record_in(line, claude_code.is_record)
+                self._take(row or {}, Part(self._header, (), begin, number, line.end))
+            if not self.may_hold_others:
+                break
+            begin = line.end
+        sources = tuple(reversed(self._sources))
+        parent = sources[0] if sources else self._header.parent_session
+        header = evolve(self._header, parent_session=parent) if sources else self._header
+        return (Part(header, sources), *self._agents.values())
+
+    def _take(self, row: Mapping[str, Json], at: Part) -> None:
+        self._version = self._version or _text(row, "version")
+        named, link = _text(row, "sessionId"), link_of(row)
+        if named == self._header.id:
+            self._copying = False
+        elif self._copying and named and "uuid" in row:
+            self._sources[named] = None
+        if link is None or self._header.origin is not None or not are_within(self._version):
+            return
+        # A copied row is of the agent that the copied session has; that is one session with this.
+        session = named if self._copying and named else self._header.id
+        first = chain_id(session, self._chains.take(*link))
+        known = self._agents.get(first)
+        if known is not None:
+            self._agents[first] = evolve(known, end=at.end)
+            return
+        time = time_ms(row.get("timestamp"))
+        header = SessionHeader(
+            first,
+            self._header.created_at if time is None else max(time, 0),
+            cwd=absolute(row.get("cwd")),
+            parent_session=session,
+            origin="subagent",
+            delegation_depth=1,
+        )
+        sources = () if session == self._header.id else (session,)
+        self._agents[first] = evolve(at, header=header, sources=sources)
+
+
+def _text(row: Mapping[str, Json], key: str) -> str:
+    found = row.get(key)
+    return found if isinstance(found, str) else ""
 
 
 def _is_log(name: str) -> bool:

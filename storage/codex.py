@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import ClassVar, Final
 
 from ..history import codex
-from ..history.foreign import Progress, Translator
+from ..history.foreign import Copies, Progress, Translator
 from ..messages.header import SessionHeader
 from ..messages.json import Json
 from .foreign import ForeignStore, Place
+from .foreign_lines import Line, record_in
+from .foreign_log import HEAD_LINES, Head, Part
 
 _COMPRESSED: Final = ".zst"
 _FOLDERS: Final = ("archived_sessions", "sessions")
@@ -31,6 +34,7 @@ class CodexStore(ForeignStore):
     """
 
     agent: ClassVar[str] = "Codex"
+    mapping: ClassVar[int] = 1
 
     def places(self) -> Iterator[Place]:
         names = {entry.name for entry in self.entries(self.root)}
@@ -63,7 +67,15 @@ class CodexStore(ForeignStore):
         stem = place.file.name.rpartition("/")[2].partition(".json")[0]
         return codex.read_header(stem, records)
 
+    def parts_of(
+        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+    ) -> Iterable[Part]:
+        if not header.is_seeded:
+            return (Part(header),)
+        records = (record_in(line, codex.is_record) or {} for line in islice(lines, HEAD_LINES))
+        return (Part(header, codex.sources_of(header, records)),)
+
     def translator(
-        self, header: SessionHeader, inherited_text: bool, progress: Progress | None
+        self, header: SessionHeader, copies: Copies, progress: Progress | None
     ) -> Translator:
-        return codex.Codex(header, inherited_text=inherited_text, progress=progress)
+        return codex.Codex(header, copies=copies, progress=progress)

@@ -11,19 +11,22 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
+from functools import cached_property, partial
 from typing import ClassVar, Final, Literal, NoReturn, overload
 
 from attrs import define, field, frozen
 
-from ..history.foreign import Progress, Translator
+from ..history.foreign import Copies, Progress, Translator
 from ..messages.errors import ErrorCode
 from ..messages.header import FORMAT_VERSION, SessionHeader
 from ..messages.json import Json
 from .contract import (
     TAIL_BYTES,
     AlreadyExists,
+    Changes,
     CorruptLog,
     Damaged,
     NotFound,
@@ -38,14 +41,20 @@ from .contract import (
     WriteHandle,
 )
 from .files import Entry, Files, FileStat, OsFiles
-from .foreign_log import ForeignLog, ForeignMark, read_foreign, read_head
+from .followed_logs import FollowedLogs
+from .foreign_lines import Line
+from .foreign_log import ForeignLog, ForeignMark, Head, Part, read_foreign, read_head
+from .large_records import carry_on
 from .log_file import LogFile, Piece, is_young
 from .log_reader import LogReader
 from .log_text import NotASession
+from .notices import Notices
 from .prefix_guard import Mark, decode_mark
+from .watcher import Watchable
 
 _COPIES_ELSEWHERE: Final = ":copied"
-"""What the revision of a fork ends in while its parent is here, where the copies are found."""
+"""What the revision of a fork ends in while its parent is here, where the copies are found; with
+the number of generations between, where the parent is not here but its own parent is."""
 
 
 @frozen
@@ -69,6 +78,11 @@ class _Names:
     """Whether any change would show in the state."""
     entries: tuple[Entry, ...]
 
+    @cached_property
+    def links(self) -> frozenset[str]:
+        """Those that are links."""
+        return frozenset(entry.name for entry in self.entries if entry.is_link)
+
 
 @frozen
 class _Look:
@@ -76,7 +90,8 @@ class _Look:
 
     stat: FileStat
     settled: bool
-    found: SessionHeader | StoreError | None
+    found: tuple[Part, ...] | StoreError
+    """The sessions in it, none where there is none yet."""
 
 
 @frozen
@@ -85,8 +100,22 @@ class _Found:
 
     place: Place
     stat: FileStat
-    header: SessionHeader
+    part: Part
     young: bool
+
+    @property
+    def header(self) -> SessionHeader:
+        return self.part.header
+
+    @property
+    def rank(self) -> tuple[bool, int, str]:
+        """Of several that are one session the first says all that the others do, or owns it."""
+        copied = self.part.end is not None and bool(self.part.sources)
+        return copied, -self.stat.size, self.place.file.name
+
+
+_Seen = tuple[_Found, ...] | StoreError
+"""What is in a file."""
 
 
 @define
@@ -110,6 +139,10 @@ class ForeignStore(SessionStore):
     agent: ClassVar[str]
     """What messages call the agent."""
 
+    mapping: ClassVar[int] = 0
+    """Counted up when the same records make other events than before: it is part of revisions and
+    marks, so that indexes and tails begin anew by themselves."""
+
     def __init__(self, root: str | os.PathLike[str], *, files: Files | None = None) -> None:
         """``root`` is made absolute once and need not exist. ``files`` is the disk."""
         self.root = os.path.abspath(root)
@@ -117,8 +150,16 @@ class ForeignStore(SessionStore):
         self._names: dict[str, _Names] = {}
         self._looks: dict[str, _Look] = {}
         self._known: dict[str, Place] = {}
+        self._places: dict[str, Place] = {}
+        """Every file that should be a log, by path, as of the latest look at everything."""
+        self._ambiguous: set[str] = set()
+        """Sessions that are in several of them."""
         self._unreadable: dict[str, StoreError] = {}
-        """Directories that could not be listed by the latest look at everything."""
+        """Directories that could not be listed by that look."""
+        self._twin: ForeignStore | None = None
+        """What looks while changes are followed; nobody else uses it."""
+        self._before_listing: Callable[[str], None] | None = None
+        self._notices = Notices(self._files.process_id, self._follow)
 
     # --- what an agent's own store says
 
@@ -132,9 +173,20 @@ class ForeignStore(SessionStore):
     ) -> SessionHeader | None:
         """The header that the first records of a log give, or nothing where they give none."""
 
+    def parts_of(
+        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+    ) -> Iterable[Part]:
+        """The sessions in a log: the one of this header, and others whose rows are among its own.
+
+        ``head`` are the records that the header was read from; where they do not tell enough,
+        ``lines`` are those of the whole log, which is read as far as they are asked for.
+        """
+        parent = header.parent_session if header.is_seeded else None
+        return (Part(header, () if parent is None else (parent,)),)
+
     @abstractmethod
     def translator(
-        self, header: SessionHeader, inherited_text: bool, progress: Progress | None
+        self, header: SessionHeader, copies: Copies, progress: Progress | None
     ) -> Translator:
         """What turns the records of a session into events."""
 
@@ -143,15 +195,12 @@ class ForeignStore(SessionStore):
     def sweep(self) -> Sweep:
         looked = self._look_at_all()
         places = looked.places
-        snapshots = (
-            self._log(found, places).snapshot(found.stat, found.young)
-            for found in looked.sessions.values()
-        )
+        snapshots = (self._log(found, places).snapshot() for found in looked.sessions.values())
         return Sweep(tuple(snapshots), tuple(looked.damaged))
 
     def stat(self, session_id: str) -> Snapshot | None:
         found = self._find(session_id)
-        return self._log(found).snapshot(found.stat, found.young) if found is not None else None
+        return self._log(found).snapshot() if found is not None else None
 
     @overload
     def open(self, session_id: str, access: Literal["read"]) -> ReadHandle: ...
@@ -186,6 +235,88 @@ class ForeignStore(SessionStore):
     def flush(self) -> None:
         """Nothing is ever written."""
 
+    def changes(self, token: str | None) -> Changes | None:
+        changes = self._notices.changes(token)
+        twin = self._twin
+        if changes is not None and twin is not None:
+            # Whether copies are found elsewhere depends on who else is here.
+            self._known = dict(twin._known)
+        return changes
+
+    def is_unchanged(self, token: str) -> bool:
+        return self._notices.is_quiet(token)
+
+    def unwatch(self) -> None:
+        self._notices.close()
+
+    # --- following what changes
+
+    def _follow(self) -> FollowedLogs | None:
+        if not isinstance(self._files, Watchable):
+            return None
+        watcher = self._files.watcher(self.root)
+        if watcher is None:
+            return None
+        followed = FollowedLogs(watcher, self._files, self.root)
+        twin = self._twin = copy(self)
+        twin._names, twin._looks, twin._before_listing = {}, dict(self._looks), followed.watch
+        try:
+            followed.begin(twin)
+        except BaseException:
+            followed.close()
+            raise
+        # What the twin has opened need not be opened again.
+        self._looks = dict(twin._looks)
+        return followed
+
+    def look_again(self, paths: Iterable[str]) -> dict[str, Snapshot] | None:
+        """See ``Logs``."""
+        sessions: dict[str, Snapshot] = {}
+        for path in paths:
+            before = self._looks.get(path)
+            try:
+                seen = self._look(self._places[path])
+            except FileNotFoundError:
+                return None
+            if (
+                before is None
+                or isinstance(before.found, StoreError)
+                or not isinstance(seen, tuple)
+            ):
+                return None
+            now = {found.header.id: self._log(found).snapshot() for found in seen}
+            same = now.keys() == {part.header.id for part in before.found}
+            # Where there are several logs of one session, another may count now.
+            if not now or not same or now.keys() & self._ambiguous:
+                return None
+            sessions |= now
+        return sessions
+
+    def doubtful(self, paths: Iterable[str] | None = None) -> set[str]:
+        """See ``Logs``."""
+        doubtful = set[str]()
+        for path in self._places if paths is None else paths:
+            look = self._looks.get(path)
+            directory, _, name = path.rpartition("/")
+            names = self._names.get(directory)
+            alone = look is not None and look.settled and look.stat.links == 1
+            if not alone or names is None or name in names.links:
+                doubtful.add(path)
+        return doubtful
+
+    def is_log(self, path: str) -> bool:
+        """See ``Logs``."""
+        return path in self._places
+
+    def is_listed_as_before(self, path: str) -> bool:
+        """See ``Logs``."""
+        directory = path.rpartition("/")[0]
+        known = self._names.get(directory)
+        try:
+            return known is not None and known.settled and self._files.stat(directory) == known.stat
+        except OSError:
+            return False
+
     # --- one session
 
     def _stored(self, session_id: str) -> _Found:
@@ -203,9 +334,10 @@ class ForeignStore(SessionStore):
         known = self._known.get(session_id)
         if known is not None:
             with suppress(FileNotFoundError):
-                found = self._look(known)
-                if isinstance(found, _Found) and found.header.id == session_id:
-                    return found
+                seen = self._look(known)
+                for found in seen if isinstance(seen, tuple) else ():
+                    if found.header.id == session_id:
+                        return found
         looked = self._look_at_all()
         refused = looked.refused.get(session_id)
         if session_id not in looked.sessions and refused is not None:
@@ -234,15 +366,21 @@ class ForeignStore(SessionStore):
 
     def _log(self, found: _Found, known: Mapping[str, Place] | None = None) -> ForeignLog:
         """How a session is read; the text of copies only where nobody else has it."""
-        header = found.header
-        parent = header.parent_session if header.is_seeded else None
-        elsewhere = parent != header.id and parent in (self._known if known is None else known)
+        here = self._known if known is None else known
+        sources = found.part.sources if found.header.is_seeded else ()
+        stored = (source for source in sources if source in here and source != found.header.id)
+        copies = Copies(sources, frozenset(stored))
 
         def translate(header: SessionHeader, progress: Progress | None) -> Translator:
-            return self.translator(header, not elsewhere, progress)
+            return self.translator(header, copies, progress)
 
-        variant = _COPIES_ELSEWHERE if elsewhere else ""
-        return ForeignLog(found.place.file, header, variant, translate, found.place.document)
+        variant = f":{self.mapping}" if self.mapping else ""
+        if copies.nearest is not None:
+            variant += f"{_COPIES_ELSEWHERE}{copies.nearest or ''}"
+        return ForeignLog(
+            found.place.file, found.part, found.stat, found.young, variant, translate,
+            found.place.document,
+        )  # fmt: skip
 
     # --- all sessions
 
@@ -254,34 +392,44 @@ class ForeignStore(SessionStore):
         looked = _Looked([_damaged(name, None, error) for name, error in self._unreadable.items()])
         held: defaultdict[str, list[_Found]] = defaultdict(list)
         for place, found in looks:
-            if isinstance(found, _Found):
-                held[found.header.id].append(found)
-            elif found is not None:
+            if isinstance(found, StoreError):
                 looked.damaged.append(_damaged(place.file.name, place.session_id, found))
                 looked.refused[place.session_id] = found
-        for path in self._looks.keys() - {place.file.path for place, _ in looks}:
+                continue
+            for one in found:
+                held[one.header.id].append(one)
+        places = {place.file.path: place for place, _ in looks}
+        for path in self._looks.keys() - places.keys():
             self._looks.pop(path, None)
+        self._places = places
+        self._ambiguous = {session_id for session_id, several in held.items() if len(several) > 1}
         for session_id, several in held.items():
-            # Of copies of one log the longest says all that the others do.
-            several.sort(key=lambda found: (-found.stat.size, found.place.file.name))
+            several.sort(key=lambda found: found.rank)
             looked.sessions[session_id] = several[0]
-            looked.damaged += [_twice(session_id, other, several[0]) for other in several[1:]]
+            looked.damaged += [
+                _twice(session_id, other, several[0])
+                for other in several[1:]
+                if other.part.end is None
+            ]
         self._known = looked.places
         return looked
 
-    def _look_once(self) -> tuple[list[tuple[Place, _Found | StoreError | None]], bool]:
+    def _look_once(self) -> tuple[list[tuple[Place, _Seen]], bool]:
         """What is in each file, and whether each was there when it was looked at."""
         self._unreadable = {}
-        looks: list[tuple[Place, _Found | StoreError | None]] = []
+        looks: list[tuple[Place, _Seen]] = []
         complete = True
         for place in self.places():
+            carry_on()
             try:
                 looks.append((place, self._look(place)))
             except FileNotFoundError:
                 complete = False
+                self._looks.pop(place.file.path, None)
+                looks.append((place, ()))
         return looks, complete
 
-    def _look(self, place: Place) -> _Found | StoreError | None:
+    def _look(self, place: Place) -> _Seen:
         """What is in a file now. Raises ``FileNotFoundError``."""
         path = place.file.path
         try:
@@ -292,18 +440,23 @@ class ForeignStore(SessionStore):
         except FileNotFoundError:
             raise
         except OSError as error:
+            self._looks.pop(path, None)
             return _failed(place.file.name, error)
-        if isinstance(look.found, SessionHeader):
-            return _Found(place, look.stat, look.found, not look.settled)
-        return look.found
+        if isinstance(look.found, StoreError):
+            return look.found
+        return tuple(_Found(place, look.stat, part, not look.settled) for part in look.found)
 
     def _open(self, place: Place) -> _Look:
         now_ns = self._files.now_ns()
         stat = self._files.stat(place.file.path)
-        found: SessionHeader | StoreError | None
+        found: tuple[Part, ...] | StoreError
         try:
             stat, found = read_head(
-                self._files, place.file, place.document, lambda head: self.header_of(place, head)
+                self._files,
+                place.file,
+                place.document,
+                partial(self.header_of, place),
+                partial(self.parts_of, place),
             )
         except (CorruptLog, UnsupportedLog) as error:
             found = error
@@ -329,6 +482,8 @@ class ForeignStore(SessionStore):
         Raises:
             StoreFailed: the root is there and cannot be read.
         """
+        if self._before_listing is not None:
+            self._before_listing(path)
         try:
             now_ns = self._files.now_ns()
             stat = self._files.stat(path)

@@ -142,6 +142,21 @@ def _affordable_parts(text: bytes) -> Json:
     return None
 
 
+def record_in(
+    line: Line, is_record: Callable[[Mapping[str, Json]], bool]
+) -> Mapping[str, Json] | None:
+    """The members of the record in a line, of a recovered one too; nothing of any that is refused
+    when it is read."""
+    content = content_of(line.text)
+    try:
+        return read_record(content).data if content else None
+    except UnsupportedRecord:
+        return None
+    except NotARecord:
+        recovered = recovered_record(content, is_record) if line.ended else None
+        return recovered[1].data if recovered is not None else None
+
+
 def recovered_record(
     content: bytes, is_record: Callable[[Mapping[str, Json]], bool]
 ) -> tuple[int, Record] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 
@@ -44,21 +45,48 @@ class ForeignMark(Mark, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 @frozen
+class Part:
+    """A session in a log file: all of it, or rows among those of another session."""
+
+    header: SessionHeader
+    sources: tuple[str, ...] = ()
+    """Whose records it begins with copies of, the nearest first."""
+    begin: int = 0
+    """Where its first line begins, in bytes; ``end`` is where its last one ends."""
+    line: int = 0
+    """How many lines stand before."""
+    end: int | None = None
+    """Nothing where the session is the whole log."""
+
+
+@frozen
 class ForeignLog:
     """A log file, and how it is read."""
 
     file: LogFile
-    header: SessionHeader
+    part: Part
+    looked: FileStat
+    """The state in which the part was found."""
+    young: bool
     variant: str
     """Part of its revision: what the reading depends on besides the file."""
     translate: Translate
     document: bool = False
     """Whether the file is one JSON object instead of lines."""
 
-    def snapshot(self, stat: FileStat, young: bool) -> Snapshot:
-        """The session as a look at its file saw it."""
-        revision = stat.revision + self.variant
-        return Snapshot(self.header, revision, young, stat.size, self.file.name)
+    @property
+    def header(self) -> SessionHeader:
+        """That of the session."""
+        return self.part.header
+
+    def snapshot(self, stat: FileStat | None = None, young: bool = False) -> Snapshot:
+        """The session as a look at its file saw it, by default the one that found it."""
+        part = self.part
+        if stat is None or part.end is not None:
+            # Where a part ends in another state of the file is not known.
+            stat, young = self.looked, self.young
+        size = stat.size if part.end is None else part.end - part.begin
+        return Snapshot(part.header, stat.revision + self.variant, young, size, self.file.name)
 
 
 @frozen
@@ -71,15 +99,20 @@ class ForeignPiece(Piece):
         return self.taken
 
 
+Head = list[Mapping[str, Json]]
+"""The records that a header was read from, which are the first of a log."""
+
+
 def read_head(
     files: Files,
     log: LogFile,
     document: bool,
     header_of: Callable[[Iterator[Mapping[str, Json]]], SessionHeader | None],
-) -> tuple[FileStat, SessionHeader | None]:
-    """The header that the first records of a log give, and the state it was read from.
+    parts_of: Callable[[SessionHeader, Head, Iterator[Line]], Iterable[Part]],
+) -> tuple[FileStat, tuple[Part, ...]]:
+    """The sessions in a log, by its first records, or by all its lines; the state it was read in.
 
-    Nothing where no record has a date, and none is damaged: there is no session yet.
+    None where no record has a date, and none is damaged: there is no session yet.
 
     Raises:
         OSError
@@ -89,10 +122,13 @@ def read_head(
     with reading(), files.open_reading(log.path) as file:
         stat = file.stat()
         head = _Head(log.name)
-        header = header_of(head.records(_text(file, log, document, stat.size)))
-    if header is None and head.damage and not head.found:
+        text = _text(file, log, document, stat.size)
+        header = header_of(head.records(text))
+        if header is not None:
+            return stat, tuple(parts_of(header, head.found, head.lines(text)))
+    if head.damage and not head.found:
         raise NotASession(f"{log.name} {head.damage}")
-    return stat, header
+    return stat, ()
 
 
 def read_foreign(files: Files, log: ForeignLog, mark: Mark | None, limit: int | None) -> Piece:
@@ -130,8 +166,14 @@ class _Head:
     """The records at the beginning of a log, and what else stands there."""
 
     _name: str
-    found: int = field(init=False, default=0)
+    found: Head = field(init=False, factory=list)
     damage: str | None = field(init=False, default=None)
+
+    def lines(self, text: LogText) -> Iterator[Line]:
+        """All lines that can be read; what is damaged is told by who reads the session."""
+        text.seek(Place(0))
+        with suppress(CorruptLog, UnsupportedLog):
+            yield from lines_of(text, self._name, 0)
 
     def records(self, text: LogText) -> Iterator[Mapping[str, Json]]:
         text.seek(Place(0))
@@ -145,7 +187,7 @@ class _Head:
                 except UnsupportedRecord as error:
                     raise UnsupportedLog(f"{self._name} line {number}: {error}") from error
                 else:
-                    self.found += 1
+                    self.found.append(data)
                     yield data
             if number == HEAD_LINES:
                 return
@@ -167,21 +209,22 @@ class _Reading:
         guard = PrefixGuard(self._file, self._stat)
         progress = self._progress(mark, guard, text)
         known = mark if progress is not None else None
-        start = known.place if known is not None else Place(0)
+        start = known.place if known is not None else Place(log.part.begin)
         text.seek(start)
         translator = log.translate(log.header, progress)
         stop = sys.maxsize if limit is None else max(limit, 1, start.skip // _AHEAD)
         events: list[Event] = []
-        end, number, complete = start, known.line if known is not None else 0, True
-        for line in lines_of(text, file.name, number):
+        end, number, complete = start, known.line if known is not None else log.part.line, True
+        last = self._stat.size if log.part.end is None else log.part.end
+        for line in lines_of(text, file.name, number) if start.offset < last else ():
             read = self._events(translator, line, number + 1)
             if read is None:
                 break
             events += read
             number += line.ended
             end = text.place(line.end)
-            if line.end >= stop:
-                complete = end.offset >= self._stat.size
+            if line.end >= stop or (log.part.end is not None and end.offset >= last):
+                complete = end.offset >= last
                 break
         if text.torn is not None:
             self._left_out = f"{file.name} {text.torn}"

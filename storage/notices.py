@@ -1,29 +1,53 @@
-"""Taking notice of changes in a JSONL store: what a watcher tells, made into changed sessions.
+"""Taking notice of changes in a store: what a watcher tells, made into changed sessions.
 
-A directory is watched first and looked at afterwards, so that nothing falls between the two. What
-a watcher cannot tell of, such as the far end of a link, is looked at each time; where that is more
-than a session here and there, and where notices were lost, the answer is that nothing can be told.
+In a JSONL store a directory is watched first and looked at afterwards, so that nothing falls
+between the two. What a watcher cannot tell of, such as the far end of a link, is looked at each
+time; where that is more than a session here and there, and where notices were lost, the answer is
+that nothing can be told.
 """
 
 from __future__ import annotations
 
 import threading  # noqa: TID251  # one queue of notices, and threads that ask for them
+from collections.abc import Callable
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 from attrs import define, field
 
 from .catalogue import Catalogue, Found, Place, Refusal, Stored, failed, flat_log
 from .contract import Changes, UnsupportedLog
-from .files import Entry, FileStat
+from .files import Entry, FileStat, on_same_device
 from .large_records import GaveUp, carry_on
 from .layout import is_flat_log
 from .picture import Key, Picture
+from .told import Told
 from .watch_tree import WatchTree
 from .watcher import Untold, Watchable
 
 _beginnings: Final = count()
 """Tells the tokens of one beginning from those of any other in this process."""
+
+
+class Followed(Protocol):
+    """A store under watch. Only ``close`` raises nothing."""
+
+    @property
+    def picture(self) -> Told:
+        """What is in the store, as of the last ``catch_up``."""
+        ...
+
+    def catch_up(self) -> None:
+        """Look at what changed; raises ``Untold``, ``OSError``, ``GaveUp``."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether ``catch_up`` would look at nothing; never blocks. Raises ``OSError``."""
+        ...
+
+    def close(self) -> None:
+        """End all watches."""
+        ...
 
 
 @define(eq=False)
@@ -33,8 +57,12 @@ class Notices:
     A process that was forked begins for itself.
     """
 
-    _catalogue: Catalogue
-    _followed: FollowedRoot | None = field(default=None, init=False)
+    _process_id: Callable[[], int]
+    _follow: Callable[[], Followed | None]
+    """Puts the store under watch, where that can be done; raises as ``catch_up``."""
+    _followed: Followed | None = field(default=None, init=False)
+    _number: int = field(default=0, init=False)
+    """Of the beginning."""
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _owner: int | None = field(default=None, init=False)
     """The process that watches."""
@@ -70,7 +98,7 @@ class Notices:
             self._end()
 
     def _own_lock(self) -> threading.Lock:
-        process = self._catalogue.files.process_id()
+        process = self._process_id()
         if self._owner not in (None, process):
             # Whoever held the lock as this process was forked does not exist in it.
             self._lock = threading.Lock()
@@ -80,16 +108,10 @@ class Notices:
 
     def _begun(self) -> Changes | None:
         if self._followed is None:
-            files = self._catalogue.files
-            if not isinstance(files, Watchable):
+            self._followed = self._follow()
+            if self._followed is None:
                 return None
-            root = files.stat(self._catalogue.root)
-            watcher = files.watcher(self._catalogue.root)
-            if watcher is None:
-                return None
-            tree = WatchTree(watcher, self._catalogue.root)
-            self._followed = FollowedRoot(self._catalogue, tree, root)
-            self._followed.begin()
+            self._number = next(_beginnings)
         self._followed.catch_up()
         damaged = self._followed.picture.damaged
         return Changes(self._token(self._followed), frozenset(), frozenset(), damaged)
@@ -97,21 +119,44 @@ class Notices:
     def _since(self, token: str) -> Changes | None:
         followed = self._followed
         beginning, _, moment = token.rpartition(":")
-        if followed is None or beginning != self._beginning(followed) or not moment.isdecimal():
+        if followed is None or beginning != self._beginning or not moment.isdecimal():
             return None
         followed.catch_up()
         return followed.picture.since(int(moment), self._token(followed))
 
-    def _token(self, followed: FollowedRoot) -> str:
-        return f"{self._beginning(followed)}:{followed.picture.moment}"
+    def _token(self, followed: Followed) -> str:
+        return f"{self._beginning}:{followed.picture.moment}"
 
-    def _beginning(self, followed: FollowedRoot) -> str:
-        return f"{self._owner}:{followed.number}"
+    @property
+    def _beginning(self) -> str:
+        return f"{self._owner}:{self._number}"
 
     def _end(self) -> None:
         if self._followed is not None:
-            self._followed.tree.close()
+            self._followed.close()
             self._followed = None
+
+
+def follow_root(catalogue: Catalogue) -> FollowedRoot | None:
+    """Put a root under watch and look at it; nothing where its disk does not tell.
+
+    Raises:
+        Untold, OSError, GaveUp
+    """
+    files = catalogue.files
+    if not isinstance(files, Watchable):
+        return None
+    root = files.stat(catalogue.root)
+    watcher = files.watcher(catalogue.root)
+    if watcher is None:
+        return None
+    followed = FollowedRoot(catalogue, WatchTree(watcher, catalogue.root), root)
+    try:
+        followed.begin()
+    except BaseException:
+        followed.close()
+        raise
+    return followed
 
 
 @define(eq=False)
@@ -123,7 +168,6 @@ class FollowedRoot:
     _root: FileStat
     """What the root was as it was put under watch."""
     picture: Picture = field(factory=Picture, init=False)
-    number: int = field(factory=lambda: next(_beginnings), init=False)
     _projects: dict[str, dict[str, Place]] = field(factory=dict, init=False)
     _untold: set[Key] = field(factory=set, init=False)
     """Places that are looked at each time, because something about them would not be told."""
@@ -158,6 +202,10 @@ class FollowedRoot:
                 self._follow_project(*key)
             elif (key[0],) not in touched and key[0] in self._projects:
                 self._follow_name(key)
+
+    def close(self) -> None:
+        """End all watches."""
+        self.tree.close()
 
     def _is_in_place(self) -> bool:
         return self._catalogue.files.stat(self._catalogue.root).is_same_file(self._root)
@@ -253,7 +301,7 @@ class FollowedRoot:
         if isinstance(found, Stored) and found.snapshot.provisional:
             return False
         look = place.look
-        return look is not None and look.alone and look.directory.device == self._root.device
+        return look is not None and look.alone and on_same_device(look.directory, self._root.packed)
 
     def _place(self, key: Key) -> Place:
         places = self._projects[key[0]]

@@ -7,6 +7,7 @@ is named among what is damaged and hides no other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, overload
 
@@ -19,6 +20,7 @@ from .claims import flush_all
 from .contract import (
     TAIL_BYTES,
     AlreadyExists,
+    Changes,
     Damaged,
     NotFound,
     ReadHandle,
@@ -31,6 +33,8 @@ from .contract import (
     Tail,
     WriteHandle,
 )
+from .followed_sources import FollowedSources
+from .notices import Notices
 
 _SEPARATOR: Final = ":"
 
@@ -83,7 +87,7 @@ class _Directory:
 
 
 class SeveralStores(SessionStore):
-    """The sessions of several stores. What changed in them is told by a sweep alone."""
+    """The sessions of several stores. What changed is told as far as each of them tells."""
 
     def __init__(
         self, sources: Mapping[str, SessionStore], *, created_in: str | None = None
@@ -108,6 +112,7 @@ class SeveralStores(SessionStore):
         self._sources = dict(sources)
         self._created_in = created_in
         self._directory: _Directory | None = None
+        self._notices = Notices(os.getpid, self._follow)
 
     def source_of(self, session_id: str) -> tuple[str, str] | None:
         """The source of a session, and its id there; ``None`` where it was not found last time."""
@@ -117,7 +122,10 @@ class SeveralStores(SessionStore):
     # --- the contract
 
     def sweep(self) -> Sweep:
-        swept = {name: _swept(name, store) for name, store in self._sources.items()}
+        return self._merge({name: _swept(store) for name, store in self._sources.items()})
+
+    def _merge(self, swept: Mapping[str, Sweep | StoreFailed]) -> Sweep:
+        """The sweeps of all sources as one. Raises ``StoreFailed`` where every one failed."""
         failures = [failure for failure in swept.values() if isinstance(failure, StoreFailed)]
         if len(failures) == len(swept):
             raise failures[0]
@@ -144,6 +152,22 @@ class SeveralStores(SessionStore):
                 damaged += [_damaged(directory, name, damage) for damage in found.damaged]
         self._directory = directory
         return Sweep(tuple(snapshots), tuple(damaged))
+
+    def changes(self, token: str | None) -> Changes | None:
+        return self._notices.changes(token)
+
+    def is_unchanged(self, token: str) -> bool:
+        return self._notices.is_quiet(token)
+
+    def unwatch(self) -> None:
+        self._notices.close()
+
+    def _follow(self) -> FollowedSources | None:
+        followed = FollowedSources(self._sources, self._merge, self._named)
+        return followed if followed.begin() else None
+
+    def _named(self, source: str, found: Snapshot) -> Snapshot:
+        return (self._directory or _Directory()).snapshot(source, found)
 
     def stat(self, session_id: str) -> Snapshot | None:
         for directory, home in self._homes(session_id):
@@ -250,7 +274,7 @@ class _Writer(_Reader, WriteHandle):
         return self._directory.snapshot(self._source, found).revision
 
 
-def _swept(name: str, store: SessionStore) -> Sweep | StoreFailed:
+def _swept(store: SessionStore) -> Sweep | StoreFailed:
     try:
         return store.sweep()
     except StoreFailed as error:

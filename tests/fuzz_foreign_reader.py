@@ -61,6 +61,24 @@ _CLAUDE_ROWS: Final = (
     claude("custom-title", 7, customTitle="Mine"),
     prompt(8, "fork", OTHER),
 )
+_OLD: Final = "1.0.24"
+
+
+def _of_agent(number: int, after: str | None, text: str, session: str = MAIN) -> bytes:
+    """A row of an agent inside the log of its session."""
+    return prompt(number, text, session, version=_OLD, isSidechain=True, parentUuid=after)
+
+
+_OLD_CLAUDE_ROWS: Final = (
+    prompt(0, "Why does the login time out?", OTHER, version=_OLD),
+    _of_agent(1, None, "Look at the log.", OTHER),
+    prompt(2, "And mine?", version=_OLD),
+    _of_agent(3, None, "Look at the settings."),
+    _of_agent(4, None, "Look at the clock."),
+    _of_agent(5, "row-4", "It is late."),
+    _of_agent(6, "row-3", "They are old."),
+    answer(7, said("Both."), version=_OLD),
+)
 _CODEX_ROWS: Final = (
     meta(MAIN, forked_from_id=OTHER),
     rollout(0, "turn_context", {"model": "gpt", "turn_id": "019cadd0-0000-7000-8000-000000000001"}),
@@ -80,7 +98,8 @@ _CODEX_ROWS: Final = (
 def originals(logs: Path | None) -> list[Input]:
     """Logs of both agents, whole and as short beginnings, plain and compressed."""
     found: list[Input] = []
-    for agent, rows in ((CLAUDE, _CLAUDE_ROWS), (CODEX, _CODEX_ROWS)):
+    claude, old, codex = (CLAUDE, _CLAUDE_ROWS), (CLAUDE, _OLD_CLAUDE_ROWS), (CODEX, _CODEX_ROWS)
+    for agent, rows in (claude, old, codex):
         for count in (3, 6, len(rows)):
             found.append(_input(agent, b"".join(row + b"\n" for row in rows[:count])))
     one = encode({"session": {"id": MAIN, "timestamp": "2026-03-02T10:00:00Z"}, "items": [{}]})
@@ -124,13 +143,17 @@ def check(found: Input, cuts: Sequence[int] = ()) -> str:
     """Read an input in every way and say what became of it. Raises ``AssertionError`` and worse."""
     store = store_of(found)
     swept = store.sweep()
-    assert len(swept.snapshots) + len(swept.damaged) <= 1
+    assert not (swept.snapshots and swept.damaged)
     if swept.damaged:
-        assert found.name in swept.damaged[0].message
+        [damage] = swept.damaged
+        assert found.name in damage.message
         return "damaged"
-    if not swept.snapshots:
-        return "nothing"
-    session_id = swept.snapshots[0].header.id
+    sessions = [snapshot.header.id for snapshot in swept.snapshots]
+    outcomes = [_check_session(store, session_id, found, cuts) for session_id in sessions]
+    return outcomes[0] if outcomes else "nothing"
+
+
+def _check_session(store: SessionStore, session_id: str, found: Input, cuts: Sequence[int]) -> str:
     log = _whole(store, session_id)
     tails = _in_tails(store, session_id, None)
     if isinstance(log, StoreError):
@@ -176,7 +199,7 @@ def _check_append(found: Input, cut: int, whole: StoredLog) -> None:
     cut = found.content.rfind(b"\n", 0, cut) + 1
     header = whole.snapshot.header
     before = store_of(evolve(found, content=found.content[:cut]))
-    if not cut or [seen.header for seen in before.sweep().snapshots] != [header]:
+    if not cut or header not in [seen.header for seen in before.sweep().snapshots]:
         return
     beginning = before.read_tail(header.id, None)
     rest = _in_tails(store_of(found), header.id, beginning.mark)

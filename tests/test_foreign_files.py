@@ -421,3 +421,17 @@ def test_times_may_have_offsets_or_none(tmp_path: Path, store: ClaudeCodeStore) 
     times = [event.time for event in read(store).events]
     assert times[:4] == [CLAUDE_START + 500, CLAUDE_START, CLAUDE_START, CLAUDE_START]
     assert times[4] == -62_135_683_140_000
+
+
+def test_a_log_is_read_anew_once_its_records_make_other_events(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    class Later(ClaudeCodeStore):
+        mapping = ClaudeCodeStore.mapping + 1
+
+    write(tmp_path / "p" / f"{MAIN}.jsonl", prompt(0, "hi"))
+    before, later = store.read_tail(MAIN, None), Later(tmp_path)
+    after = later.read_tail(MAIN, before.mark)
+    assert after.snapshot.revision != before.snapshot.revision
+    assert (after.appended, after.events) == (False, before.events)
+    assert later.read_tail(MAIN, after.mark).appended

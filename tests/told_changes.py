@@ -1,0 +1,18 @@
+"""What a store tells of its changes."""
+
+from __future__ import annotations
+
+from session_query.storage.contract import SessionStore
+
+
+def begun(store: SessionStore) -> str:
+    changes = store.changes(None)
+    assert changes is not None
+    return changes.token
+
+
+def told(store: SessionStore, token: str) -> tuple[set[str], set[str], str]:
+    """What changed, what is gone, and the next token."""
+    changes = store.changes(token)
+    assert changes is not None
+    return set(changes.changed), set(changes.gone), changes.token
