@@ -30,6 +30,7 @@ CHECKS: Final = {
     "simulations": [
         ["-m", "session_query.simulations", "--corpus"],
         ["-m", "session_query.simulations", "--seeds=0:60", "--jobs=2"],
+        ["-m", "session_query.simulations", "--minutes=1", "--jobs=2"],
     ],
 }
 

@@ -18,7 +18,7 @@ from attrs import frozen
 
 from ..actors import inventory, reconciler, reconciliation
 from ..actors.inventory import RENEW_SECONDS, VERIFY_SECONDS
-from ..storage import index, index_scan, index_tables, log_slices, stored_arm
+from ..storage import index, index_scan, index_tables, log_slices, stored_arm, write_ahead
 from .disk import DiskFaults
 from .latency import Latency
 
@@ -38,6 +38,16 @@ class Configuration:
     searchers: int = 1
     """Page slowly."""
     readers: int = 1
+    callers: int = 0
+    """Sessions whose steps call the model tools."""
+    shown: int = 100
+    """Hits that a tool shows at most."""
+    page: int = 100
+    """Hits of the largest page."""
+    moves: float = 0.0
+    """The chance that an outsider rewrites a header, so that a session changes its workspace."""
+    families: int = 0
+    """Draws parents and workspaces; 0 for those that ids alone decide."""
     outsiders: int = 1
     """Change logs behind the back of the service: append, replace, cut, delete."""
     observers: int = 0
@@ -58,6 +68,8 @@ class Configuration:
     """The chance that an index file is gone or damaged when a service opens it."""
     meddle: int = 0
     """How often others write in the middle of a blocking call."""
+    bursts: int = 0
+    """How often somebody changes one session several times in a row in the middle of calls."""
     read_error: float = 0.0
     write_error: float = 0.0
     sync_error: float = 0.0
@@ -214,6 +226,12 @@ _BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
 )
 """What bounds slices, blocks, caches and scans: small, so that a small corpus crosses each."""
 
+_LOG_BOUNDS: Final = (
+    ("LOG_PAGES", (1, 20, 1_000)),
+    ("MOST_PAGES", (1, 30, 4_000)),
+    ("HELD_PAGES", (1, 60, 16_000)),
+)
+
 
 @contextmanager
 def small_bounds(seed: int) -> Iterator[None]:
@@ -227,6 +245,8 @@ def small_bounds(seed: int) -> Iterator[None]:
         events = rng.choice((1, 3, 2_000))
         for module in (index, reconciliation):  # one bound by two names
             stack.enter_context(mock.patch.object(module, "SLICE_EVENTS", events))
+        for name, values in _LOG_BOUNDS:  # drawn last, so that other bounds of a seed stay
+            stack.enter_context(mock.patch.object(write_ahead, name, rng.choice(values)))
         yield
 
 

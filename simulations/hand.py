@@ -12,15 +12,16 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
-from attrs import define, field
+from attrs import define, evolve, field
 
-from ..messages.errors import ErrorCode
+from ..messages.errors import ErrorCode, InvalidJson
 from ..messages.event import Event, Replace
 from ..messages.header import SessionHeader
-from ..messages.json import encode
+from ..messages.json import decode, encode
 from .disk import SimulatedDisk
 from .history import History, Log
 from .logs import (
+    WORKSPACES,
     Voice,
     directory_of,
     draw_events,
@@ -44,12 +45,18 @@ class Hand:
     _world: World
     _history: History
     _voice: Voice
+    _families: int = 0
+    """Draws the headers of sessions, as in ``header_of``."""
     torn: dict[tuple[str, str], tuple[Log, bytes]] = field(factory=dict, init=False)
     """What is missing of a record that was begun, and the log that it completes."""
 
     @property
     def _disk(self) -> SimulatedDisk:
         return self._world.disk.peer(OUTSIDER)
+
+    def header_of(self, session_id: str) -> SessionHeader:
+        """The header that a session of this id is born with."""
+        return header_of(session_id, self._families)
 
     def meddle(self, rng: Random, store: str, session_id: str) -> str:
         """Make some change to a session, if it is free; what was done."""
@@ -69,20 +76,43 @@ class Hand:
             self._damage,
         ]
         if log is None:
-            return self.write(store, header_of(session_id), self._draw(rng, ()))
+            return self.write(store, self.header_of(session_id), self._draw(rng, ()))
         if log.damage is not None:
             return rng.choice([self._replace, self._rewrite, self._delete])(rng, store, log)
         return rng.choice(acts)(rng, store, log)
 
+    def move(self, rng: Random, store: str, session_id: str) -> str:
+        """Rewrite the header of a session, if it is free, so that it is of another workspace.
+
+        It may go on there, or begin anew.
+        """
+        log = self._history.current(store, session_id)
+        free = self._history.sitting(session_id) is None and (store, session_id) not in self.torn
+        if log is None or log.damage is not None or not free:
+            return ""
+        elsewhere = [cwd for cwd in dict.fromkeys(WORKSPACES) if cwd != log.header.cwd]
+        self._remove(store, log, whole=True)
+        events, way = log.events, rng.choice(("stays", "goes on", "begins anew"))
+        if way != "stays":
+            anew = way == "begins anew" and not log.inherited
+            events = self._more(rng, () if anew else events)
+        moved = Log(evolve(log.header, cwd=rng.choice(elsewhere)), events, log.inherited)
+        self._put(store, moved)
+        return self._record(f"moves to {moved.header.cwd}", store, moved)
+
     def write(self, store: str, header: SessionHeader, events: tuple[Event, ...]) -> str:
         """Store a new log."""
-        log, disk = Log(header, events), self._disk
+        log = Log(header, events)
+        self._put(store, log)
+        return self._record("writes", store, log)
+
+    def _put(self, store: str, log: Log) -> None:
+        disk, header = self._disk, log.header
         self._make_directories(store, header)
         with disk.create(path_of(store, header)) as file:
             file.append(_content(log))
             file.sync()
         disk.sync_directory(directory_of(store, header))
-        return self._record("writes", store, log)
 
     def _draw(self, rng: Random, log: tuple[Event, ...]) -> tuple[Event, ...]:
         return draw_events(rng, self._voice, log, rng.randint(1, 4))
@@ -165,8 +195,12 @@ class Hand:
         return self._record("cuts", store, short)
 
     def _delete(self, rng: Random, store: str, log: Log) -> str:
+        self._remove(store, log, whole=rng.random() < 0.5)
+        self._history.store(store, log.header.id, None)
+        return f"deletes {log.header.id} in {store}"
+
+    def _remove(self, store: str, log: Log, *, whole: bool) -> None:
         disk, directory = self._disk, directory_of(store, log.header)
-        whole = rng.random() < 0.5
         for entry in disk.entries(directory):
             if whole or entry.name.endswith(".jsonl"):
                 disk.unlink(f"{directory}/{entry.name}")
@@ -174,8 +208,6 @@ class Hand:
         if whole:
             disk.remove_directory(directory)
             disk.sync_directory(directory.rpartition("/")[0])
-        self._history.store(store, log.header.id, None)
-        return f"deletes {log.header.id} in {store}"
 
     def _damage(self, rng: Random, store: str, log: Log) -> str:
         """A record that is none, with whole ones behind it."""
@@ -256,7 +288,7 @@ def _event(line: bytes) -> Event | None:
     try:
         found = msgspec.json.decode(line, type=_Record)
     except msgspec.MsgspecError:
-        return None
+        return _odd_event(line)
     op = found.surface_op
     if isinstance(op, dict):
         start, end = op["start"], op["end"]
@@ -275,6 +307,18 @@ def _event(line: bytes) -> Event | None:
         None if sources is None else tuple(seq for source in sources for seq in _seqs(source)),
         found.ignorable,
     )
+
+
+def _odd_event(line: bytes) -> Event | None:
+    """An event with lone surrogates, which are written as escapes and read with care."""
+    try:
+        whole = decode(line)
+    except InvalidJson:
+        return None
+    if not isinstance(whole, dict) or "data" not in whole:
+        return None
+    plain = _event(encode({**whole, "data": None}))
+    return plain and msgspec.structs.replace(plain, raw=encode(whole["data"]))
 
 
 def _seqs(source: int | tuple[int, int]) -> Iterable[int]:

@@ -6,12 +6,14 @@ the product's own code, so that both have to agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import count
 from random import Random
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..messages.event import Event, EventDraft, Replace, event_to_json
 from ..messages.header import SessionHeader, header_to_json
@@ -26,9 +28,9 @@ BIRTH: Final = 1_000
 """When every session was created, ms since the epoch, give or take two: sessions tie."""
 
 
-def header_of(session_id: str) -> SessionHeader:
-    """The header that a session of this id has wherever it is stored."""
-    rng = Random(f"header {session_id}")
+def header_of(session_id: str, families: int = 0) -> SessionHeader:
+    """The header that a session of this id has wherever it is stored; others by ``families``."""
+    rng = Random(f"header {families} {session_id}" if families else f"header {session_id}")
     parent = rng.choice((None, "s0", "s1", "nowhere"))
     return SessionHeader(
         session_id,
@@ -54,6 +56,22 @@ class Voice:
         """Words with gaps behind them."""
         words = [rng.choice(self.words) for _ in range(rng.randint(self.fewest, self.most))]
         return "".join(word + rng.choice(self.gaps) for word in words)
+
+
+@frozen
+class TellingVoice(Voice):
+    """A voice that says one word in each text that stands in no other, and some odd ones."""
+
+    words: tuple[str, ...] = (*WORDS, "\ud800")
+    _said: Iterator[int] = field(factory=count, eq=False)
+
+    def text(self, rng: Random) -> str:
+        """Words, and behind them one that is found by ``TOLD``."""
+        return f"{super().text(rng)} q{next(self._said)}q"
+
+
+TOLD: Final = re.compile(r"\bq[0-9]+q\b|\b[sf][0-9]+\b")
+"""What betrays a session in a text: its id, or a word that only its texts have."""
 
 
 def draw_drafts(
@@ -178,6 +196,14 @@ def _open(log: Sequence[Event]) -> tuple[bool, bool]:
         elif event.type in ("step/start", "step/end"):
             step = event.type == "step/start"
     return turn, turn and step
+
+
+def next_mark(log: Sequence[Event]) -> EventDraft | None:
+    """What has to come next so that a step begins; ``None`` within one."""
+    turn, step = _open(log)
+    if not turn:
+        return EventDraft("turn/start", {"turn": 1})
+    return None if step else EventDraft("step/start", {"turn": 1, "step": 1})
 
 
 def is_between_turns(log: Sequence[Event]) -> bool:

@@ -18,7 +18,7 @@ from unittest import mock
 
 from attrs import field, frozen
 
-from ..actors import prepared_logs
+from ..actors import prepared_logs, reconciliation
 from ..actors.corpus import Corpus
 from ..actors.inventory import Inventory
 from ..actors.live_session import LiveSession
@@ -31,8 +31,10 @@ from ..actors.write_behind import WriteBehind
 from ..storage import index
 from ..storage.live_arm import LiveArm
 from ..storage.log_writer import LogWriter
-from ..storage.notices import Notices
+from ..storage.notices import FollowedRoot, Notices
+from ..storage.picture import Picture
 from ..storage.stored_arm import StoredArm
+from ..tools.authorization import Authority
 
 
 @frozen
@@ -80,8 +82,26 @@ class Mutant:
         return changed
 
 
-_UNTOLD: Final = {"tells": "0", "notify": "1", "verify": "60", "renew": "1"}
-"""Settings of runs that were found before disks could tell of changes."""
+_BURSTS: Final = {
+    "bursts": "14",
+    "meddle": "0",
+    "outsiders": "0",
+    "bounds": "0",
+    "read_error": "0",
+    "think": "0.1",
+    "latency": "0.01",
+    "tells": "1",
+    "notify": "1",
+    "verify": "60",
+    "notices": "16384",
+    "watches": "100000",
+    "refused_watch": "0",
+    "lost_notice": "0",
+}
+"""Settings of runs in which single sessions change fast, and everything is told."""
+
+_WATCH: Final = "self._watch_project(key)"
+_LIST: Final = "entries = self._catalogue.files.entries(self._path(key))"
 
 _ALL: Final = (
     Mutant(
@@ -102,7 +122,7 @@ _ALL: Final = (
         "if now is None or now.revision != entry.revision:",
         "if now is None:",
         "reads",
-        5,
+        9,
     ),
     Mutant(
         "lost-sync",
@@ -150,7 +170,8 @@ _ALL: Final = (
         Sessions,
         "_attached",
         "await session.drain()",
-        "gone = self._live.pop(session.id); await session.drain(); self._live[session.id] = gone",
+        "gone = self._live.pop(session.id); self._present = None; await session.drain();"
+        " self._live[session.id] = gone",
         "search",
         2,
     ),
@@ -162,7 +183,7 @@ _ALL: Final = (
         "[range(extent.lo, extent.hi) for extent in moving]",
         "[range(extent.lo, extent.hi) for extent in moving[1:]]",
         "search",
-        32,
+        6,
     ),
     Mutant(
         "dropped-flip",
@@ -252,7 +273,7 @@ _ALL: Final = (
         "if envelope.withdrawn:",
         "if False:",
         "search",
-        71,
+        30,
     ),
     Mutant(
         "lost-wake-up",
@@ -275,17 +296,6 @@ _ALL: Final = (
         1,
     ),
     Mutant(
-        "gap-behind-a-failed-end",
-        "a session that could not store everything is never in no view",
-        Reconciliation,
-        "_settle_closed",
-        "self._disagree()",
-        "pass",
-        "search",
-        7649,
-        _UNTOLD,
-    ),
-    Mutant(
         "missed-in-a-listing",
         "a session that ends behind the look at the store is listed",
         Corpus,
@@ -306,6 +316,16 @@ _ALL: Final = (
         508,
     ),
     Mutant(
+        "changed-sessions-passed-over",
+        "a pass looks at every live session that changed since the last whole one",
+        reconciliation,
+        "_suspects",
+        "union(changed, told)",
+        "union(told)",
+        "search",
+        1,
+    ),
+    Mutant(
         "lost-notices-ignored",
         "a store that lost notices is swept",
         Notices,
@@ -324,6 +344,78 @@ _ALL: Final = (
         "if False:",
         "search",
         141,
+    ),
+    Mutant(
+        "listed-before-watched",
+        "a directory is watched before it is looked at, so that nothing falls between the two",
+        FollowedRoot,
+        "_follow_project",
+        f"{_WATCH}\n        {_LIST}",
+        f"{_LIST}\n        {_WATCH}",
+        "search",
+        104,
+        _BURSTS,
+    ),
+    Mutant(
+        "looked-at-before-watched",
+        "a session directory, too, is watched before it is looked at",
+        FollowedRoot,
+        "_follow_name",
+        "self.tree.watch(key)",
+        "self._look(key, told); self.tree.watch(key); return",
+        "search",
+        251,
+        _BURSTS,
+    ),
+    Mutant(
+        "every-workspace",
+        "a caller sees sessions of its own workspace alone",
+        Authority,
+        "allows",
+        "return self.recall.in_workspace(self.caller.cwd, header.cwd)",
+        "return True",
+        "tools",
+        1,
+    ),
+    Mutant(
+        "foreign-damage-counted",
+        "sessions of other workspaces that could not be read are none of the caller's",
+        Authority,
+        "skipped",
+        "header is not None and self.allows(header)",
+        "header is not None",
+        "tools",
+        9,
+    ),
+    Mutant(
+        "told-of-elsewhere",
+        "what is wrong with a session is told only while it is of the workspace",
+        Authority,
+        "told",
+        "if failure.code in _OF_A_SESSION:",
+        "if False:",
+        "tools",
+        256,
+    ),
+    Mutant(
+        "passed-by",
+        "a session that came and went before the first news is told to be gone",
+        Picture,
+        "_pass_by",
+        "self._journal.note(session_id)",
+        "pass",
+        "tools",
+        50418,
+    ),
+    Mutant(
+        "looked-at-once",
+        "what is answered is checked again, since a session may have moved meanwhile",
+        Authority,
+        "check",
+        "if header.id != session_id or not self.allows(header):",
+        "if header.id != session_id:",
+        "tools",
+        1,
     ),
 )
 

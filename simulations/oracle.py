@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from ..messages.config import IndexConfig
 from ..messages.errors import ErrorCode, SessionQueryError
@@ -50,7 +50,7 @@ Answer = object
 CLOSED: Final = (ErrorCode.ABORTED, ErrorCode.INDEX_FAILED)
 
 
-@frozen
+@define(eq=False)
 class Oracle:
     """The checks of one run."""
 
@@ -448,12 +448,17 @@ def _window(call: Call, option: Option) -> Answer:
 
 
 def _trace(call: Call, option: Option) -> Answer:
+    seq = call.arguments[1]
+    assert isinstance(seq, int)
+    return trace_event(option, seq)
+
+
+def trace_event(option: Option, seq: int) -> EventTrace | ErrorCode:
+    """How an event of a session relates to others, or with what code that is refused."""
     log = _log_of(option)
     if isinstance(log, ErrorCode):
         return log
     session = log.model(live=option.live, persisted=True)
-    seq = call.arguments[1]
-    assert isinstance(seq, int)
     if not 0 <= seq < len(session.events):
         return ErrorCode.EVENT_NOT_FOUND
     replaced = replaced_by(session.events)
@@ -494,6 +499,11 @@ def _follow(replaced: dict[int, int], seq: int) -> tuple[int, ...]:
 
 
 def _title(_call: Call, option: Option) -> Answer:
+    return title_of(option)
+
+
+def title_of(option: Option) -> SessionTitle | ErrorCode | None:
+    """The newest title of a session, or with what code that is refused."""
     log = _log_of(option)
     if isinstance(log, ErrorCode):
         return log

@@ -8,7 +8,7 @@ search finds what is there, sessions can be written to, and nothing runs or is h
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from random import Random
 from typing import Final, Literal
@@ -17,6 +17,7 @@ import trio
 
 from ..actors.live_session import LiveSession
 from ..messages.config import MEMORY
+from .callers import ask_at_rest, call_tools
 from .faults import Configuration, hasty_inventory, small_bounds
 from .history import Sitting
 from .logs import PHRASES, draw_drafts
@@ -79,7 +80,7 @@ async def incarnation(stage: Stage, end: End) -> None:
 async def _act(stage: Stage, acted: trio.Event) -> None:
     """Play every role to its end."""
     async with trio.open_nursery() as roles:
-        for name, (role, count) in ROLES.items():
+        for name, (role, count) in (ROLES | CALLERS).items():
             for number in range(count(stage)):
                 who = f"{name} {stage.life.number}.{number}"
                 roles.start_soon(_perform, role, stage, who, name=who)
@@ -113,13 +114,16 @@ async def _until(stage: Stage, end: End, acted: trio.Event) -> None:
 
 async def _rest(stage: Stage) -> None:
     """Everything works again, and then nothing is left to do."""
-    rng = stage.world.stream("rest")
+    rng, limit = stage.world.stream("rest"), min(50, stage.configuration.page)
     for session_id in IDS:
         await _write_again(stage, session_id, rng)
-    for phrase in sorted(set(PHRASES)):
-        await ask_page(stage, RESTING, Question(None, phrase, limit=50))
+    phrases = sorted(set(PHRASES))
+    for phrase in phrases[:2] if stage.configuration.callers else phrases:
+        await ask_page(stage, RESTING, Question(None, phrase, limit=limit))
     for session_id in stage.history.ids:
-        await ask_page(stage, RESTING, Question(session_id, rng.choice(PHRASES), limit=50))
+        await ask_page(stage, RESTING, Question(session_id, rng.choice(PHRASES), limit=limit))
+    if stage.configuration.callers:
+        await ask_at_rest(stage)
     generations = []
     for _ in range(2):
         await trio.sleep(1)
@@ -150,6 +154,11 @@ async def _write_again(stage: Stage, session_id: str, rng: Random) -> None:
     await stage.sit(RESTING, sitting, manager, body)
     if sitting.failed:
         raise Violation(f"{session_id} could not be written to on a disk that is well again")
+
+
+CALLERS: Final[dict[str, tuple[Role, Callable[[Stage], int]]]] = {
+    "caller": (call_tools, lambda stage: stage.configuration.callers)
+}
 
 
 def _lose_index(stage: Stage) -> None:

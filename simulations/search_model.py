@@ -254,7 +254,11 @@ def _joined(parts: Iterable[str]) -> str:
 
 def stored_text(text: str) -> str:
     """The text as an index keeps it."""
-    return "".join("\ufffd" if char in "\0\ufdd0\ufdd1" else char for char in text)
+    return "".join("\ufffd" if _is_unstorable(char) else char for char in text)
+
+
+def _is_unstorable(char: str) -> bool:
+    return char in "\0\ufdd0\ufdd1" or "\ud800" <= char <= "\udfff"
 
 
 # -- matching ---------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from ..storage.jsonl import JsonlStore
 from .faults import Configuration
 from .hand import Hand
 from .history import Call, Commit, History, Sitting
-from .logs import Voice, event_of
+from .logs import TellingVoice, Voice, event_of
 from .marked_store import MarkedStore
 from .oracle import Oracle, check_audit
 from .probe import FOLLOWING, UPKEEP, Probe
+from .tool_oracle import ToolOracle
 from .verdict import NotLive, Violation
 from .world import Life, World
 
@@ -73,8 +74,9 @@ class Stage:
 
     def __attrs_post_init__(self) -> None:
         configuration = self.configuration
-        self.voice = Voice(0 if configuration.words < 3 else 1, configuration.words)
-        self.hand = Hand(self.world, self.history, self.voice)
+        voice = TellingVoice if configuration.callers else Voice
+        self.voice = voice(0 if configuration.words < 3 else 1, configuration.words)
+        self.hand = Hand(self.world, self.history, self.voice, configuration.families)
 
     # -- the service --------------------------------------------------------------------------
 
@@ -90,6 +92,8 @@ class Stage:
             journal_mode=configuration.journal if self.world.index_path != MEMORY else "wal",
             open_at=self.world.stream("service").choice(("startup", "first-search")),
             snippet_chars=configuration.snippet,
+            default_limit=min(20, configuration.page),
+            max_limit=configuration.page,
         )
         config = QueryConfig(
             search_concurrency=configuration.search_concurrency,
@@ -123,7 +127,11 @@ class Stage:
         Raises:
             Violation: something that was answered cannot be explained.
         """
-        Oracle(self.history, self.index).check(self.history.calls[first_call:])
+        calls = self.history.calls[first_call:]
+        Oracle(self.history, self.index).check(calls)
+        ToolOracle(self.history, self.index, self.configuration.shown, self.world.marks).check(
+            calls
+        )
         limits = {
             "log reader": self.configuration.readers_at_once,
             "search": self.configuration.search_concurrency,

@@ -14,7 +14,7 @@ from ..actors.live_session import LiveSession
 from ..messages.errors import SessionQueryError
 from ..messages.header import FORMAT_VERSION, SessionHeader
 from .history import Call, Log, Sitting
-from .logs import draw_drafts, draw_events, header_of, inherited, is_between_turns, resumed
+from .logs import draw_drafts, draw_events, inherited, is_between_turns, resumed
 from .oracle import question_of
 from .questions import Question, draw_question
 from .stage import IDS, STORES, Stage
@@ -33,7 +33,7 @@ def populate(stage: Stage) -> None:
     for store in STORES:
         for session_id in rng.sample(IDS, min(len(IDS), stage.configuration.sessions)):
             events = draw_events(rng, stage.voice, (), rng.randint(1, 6))
-            stage.hand.write(store, header_of(session_id), events)
+            stage.hand.write(store, stage.hand.header_of(session_id), events)
 
 
 # -- sessions ---------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ async def write(stage: Stage, who: str) -> None:
         await stage.think(rng)
         if stage.closing:
             return
-        opening = _draw_opening(stage, rng)
+        opening = draw_opening(stage, rng)
         if opening is not None:
             sitting, manager = opening
             with stage.asking(who, "sit", (sitting.header.id, sitting.store or "nowhere")):
@@ -54,7 +54,7 @@ async def write(stage: Stage, who: str) -> None:
                 await stage.sit(who, sitting, manager, body)
 
 
-def _draw_opening(stage: Stage, rng: Random) -> Opening | None:
+def draw_opening(stage: Stage, rng: Random) -> Opening | None:
     """A session to be opened now, and how; nothing where that makes no sense."""
     history, store = stage.history, stage.history.bound
     session_id = rng.choice(IDS)
@@ -62,7 +62,7 @@ def _draw_opening(stage: Stage, rng: Random) -> Opening | None:
     if history.sitting(session_id) is not None or torn:
         return None
     base = history.current(store, session_id) if store is not None else None
-    header = base.header if base is not None else header_of(session_id)
+    header = base.header if base is not None else stage.hand.header_of(session_id)
     if base is not None and base.damage is None and rng.random() < 0.8:
         return resuming(stage, base)
     durable = base is None and store is not None and rng.random() < 0.9
@@ -330,7 +330,18 @@ async def meddle(stage: Stage, who: str) -> None:
 def _change_something(stage: Stage, rng: Random) -> None:
     if stage.life.crashed:
         return
-    done = stage.hand.meddle(rng, rng.choice((STORES[0], *STORES)), rng.choice(IDS))
+    store, moves = rng.choice((STORES[0], *STORES)), stage.configuration.moves
+    if moves and rng.random() < moves:
+        move_session(stage, rng, store, rng.choice(stage.history.ids or IDS))
+        return
+    done = stage.hand.meddle(rng, store, rng.choice(IDS))
+    if done:
+        stage.world.trace.note(f"somebody {done}")
+
+
+def move_session(stage: Stage, rng: Random, store: str, session_id: str) -> None:
+    """Put a session in another workspace, if it is free."""
+    done = "" if stage.life.crashed else stage.hand.move(rng, store, session_id)
     if done:
         stage.world.trace.note(f"somebody {done}")
 
@@ -343,6 +354,24 @@ async def meddle_inside(stage: Stage, who: str) -> None:
         change = partial(_change_something, stage, rng)
         stage.world.meddle(rng.randint(1, 20), change)
         stage.world.marks.hit("a write in the middle of a call")
+
+
+async def change_in_bursts(stage: Stage, who: str) -> None:
+    """Change one session again and again in the middle of what the service does with the disk."""
+    rng = stage.world.stream(who)
+    for _ in range(stage.configuration.bursts):
+        await stage.think(rng)
+        store, session_id, at = stage.history.bound or STORES[0], rng.choice(IDS), 0
+        for _ in range(rng.randint(2, 4)):
+            at += rng.randint(1, 12)
+            stage.world.meddle(at, partial(_change_session, stage, rng, store, session_id))
+        stage.world.marks.hit("a write in the middle of a call")
+
+
+def _change_session(stage: Stage, rng: Random, store: str, session_id: str) -> None:
+    done = "" if stage.life.crashed else stage.hand.meddle(rng, store, session_id)
+    if done:
+        stage.world.trace.note(f"somebody {done}")
 
 
 async def remount(stage: Stage, who: str) -> None:
@@ -405,5 +434,6 @@ ROLES: Final[dict[str, tuple[Role, Callable[[Stage], int]]]] = {
     "inside": (meddle_inside, lambda stage: min(1, stage.configuration.meddle)),
     "binder": (remount, lambda stage: min(1, stage.configuration.mounts)),
     "canceller": (cancel, lambda stage: min(1, stage.configuration.cancels)),
+    "burster": (change_in_bursts, lambda stage: min(1, stage.configuration.bursts)),
 }
 """Every role that comes to an end by itself, and how many tasks play it."""

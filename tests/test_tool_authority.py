@@ -174,6 +174,22 @@ async def test_a_session_that_moves_away_meanwhile_is_refused(name: str, at: str
         assert (error.value.code, str(error.value)) == (ToolErrorCode.UNAUTHORIZED, UNAUTHORIZED)
 
 
+@pytest.mark.parametrize("name", ["session_event_trace", "session_event_read"])
+async def test_what_is_wrong_with_a_session_that_has_moved_away_is_not_told(name: str) -> None:
+    async with open_session_query() as query:
+
+        async def disturb(method: str, number: int, call: Callable[[], Awaitable[Any]]) -> Any:
+            there = method == "filter_sessions" and number == 1
+            cwd = "/work" if there else "/else"
+            async with query.sessions.create(id="target", cwd=cwd, durable=False):
+                return await call()
+
+        arguments = {"session_id": "target", "seq": 5}
+        with pytest.raises(ToolError) as error:
+            await tool_named(watched(query, disturb), name).run(CALLER, arguments)
+        assert (error.value.code, str(error.value)) == (ToolErrorCode.UNAUTHORIZED, UNAUTHORIZED)
+
+
 @pytest.mark.parametrize("name", GUESSES)
 async def test_the_own_session_is_refused_once_it_has_moved(name: str) -> None:
     async with open_session_query(store=world()) as query:

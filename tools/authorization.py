@@ -7,8 +7,9 @@ exist cannot be told apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Final, TypeVar
 
 from attrs import frozen
 
@@ -19,6 +20,19 @@ from ..messages.header import SessionHeader
 from ..messages.records import LineageTrace, SessionRecord, Skipped
 from .boundary import UNAUTHORIZED, guarded, sanitised
 from .definition import Caller, ToolError, ToolErrorCode
+
+R = TypeVar("R")
+
+
+_OF_A_SESSION: Final[frozenset[str]] = frozenset(
+    {
+        ErrorCode.CORRUPT_SESSION,
+        ErrorCode.EVENT_NOT_FOUND,
+        ErrorCode.INVALID_LINEAGE,
+        ErrorCode.INVALID_SURFACE,
+    }
+)
+"""Codes that say what one session is like."""
 
 
 def unauthorized() -> ToolError:
@@ -112,6 +126,22 @@ class Authority:
         if len(found) != 1:
             raise unauthorized()
         return target
+
+    async def told(self, label: str, target: str, call: Callable[[], Awaitable[R]]) -> R:
+        """What ``call`` answers about a session that was allowed, guarded.
+
+        What is wrong with a session is told only while it still is allowed: it may have moved.
+
+        Raises:
+            ToolError: ``UNAUTHORIZED``; as ``guarded`` otherwise.
+        """
+        try:
+            return await guarded(label, call)
+        except ToolError as error:
+            failure = error
+        if failure.code in _OF_A_SESSION:
+            await self.target(target)
+        raise failure
 
     async def visible(self, session_ids: Iterable[str]) -> frozenset[str]:
         """Those of the sessions that the caller may see; one request, or none."""

@@ -94,7 +94,7 @@ class Operations:
     ) -> Collected[EventSearchHit]:
         async def page(cursor: str | None) -> EventSearchPage:
             search = partial(self.recall.search_events, target, words, filters, cursor)
-            found = await guarded("event search", search)
+            found = await authority.told("event search", target, search)
             authority.check(found.session, target)
             return found
 
@@ -103,8 +103,9 @@ class Operations:
     async def trace_session(self, caller: Caller | None, arguments: Arguments) -> Family:
         authority = Authority.of(self.recall, caller)
         target = await authority.target(arguments.get("session_id"))
-        trace = await guarded(
+        trace = await authority.told(
             "session lineage trace",
+            target,
             partial(self.recall.trace_session, target, authority.allows),
         )
         authority.check(trace.target.header, target)
@@ -116,7 +117,8 @@ class Operations:
         seq = asked.required_count(arguments, "seq")
         authority = Authority.of(self.recall, caller)
         target = await authority.target(arguments.get("session_id"))
-        trace = await guarded("event trace", partial(self.recall.trace_event, target, seq))
+        ask = partial(self.recall.trace_event, target, seq)
+        trace = await authority.told("event trace", target, ask)
         authority.check(trace.header, target)
         return Relations(trace, await _title(authority, target))
 
@@ -126,9 +128,8 @@ class Operations:
         after = asked.count(arguments, "after") or 0
         authority = Authority.of(self.recall, caller)
         target = await authority.target(arguments.get("session_id"))
-        window = await guarded(
-            "event read", partial(self.recall.read_event, target, seq, before, after)
-        )
+        ask = partial(self.recall.read_event, target, seq, before, after)
+        window = await authority.told("event read", target, ask)
         authority.check(window.header, target)
         title = await _title(authority, target)
         at = window.target.seq - window.start_seq

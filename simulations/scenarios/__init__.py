@@ -9,8 +9,9 @@ from .operators import OPERATORS
 from .reads import READS
 from .recovery import RECOVERY
 from .search import SEARCH
+from .tools import TOOLS
 
 SCENARIOS: Final[dict[str, Mixture]] = {
-    scenario.name: scenario for scenario in (SEARCH, READS, RECOVERY, OPERATORS)
+    scenario.name: scenario for scenario in (SEARCH, READS, RECOVERY, OPERATORS, TOOLS)
 }
 """Every scenario that the command line runs by default."""
