@@ -80,6 +80,7 @@ async def changed_logs(folder: Path, corpus: Corpus, rounds: int) -> list[Row]:
                 change()
                 await trio.sleep(_SETTLED)
                 changed.append(await timed_async(lambda: query.search_sessions(next(words))))
+                await trio.sleep(_SETTLED)  # whatever a pause costs, both have had one
                 unchanged.append(await timed_async(lambda: query.search_sessions(next(words))))
             return median(changed), median(unchanged)
 

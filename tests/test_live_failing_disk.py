@@ -10,23 +10,28 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
 import trio
 from actor_world import message, turn
+from faulty_store import FaultyStore
 from inline_runtime import InlineRuntime
 from jsonl_files import FailingFiles
 from service_world import events_of, sessions_of
 from test_store_kill import Acknowledge, KilledFiles, acknowledged_before_death, run
 from test_store_writing import COMPRESSIONS, Compression
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from session_query.actors.composition import open_session_query
+from session_query.actors.reconciler import IndexReconciler
 from session_query.actors.registry import Sessions
-from session_query.messages.config import QueryConfig
+from session_query.messages.config import IndexConfig, QueryConfig
 from session_query.messages.errors import LiveErrorCode, LiveSessionError
+from session_query.messages.records import Progress
 from session_query.simulations.search_model import text_of
+from session_query.storage.contract import TAIL_BYTES, StoreFailed, Tail
 from session_query.storage.files import OpenFile, OsFiles
 from session_query.storage.jsonl import JsonlStore
 
@@ -423,3 +428,62 @@ async def words_after_a_death(root: Path, compression: Compression) -> list[str]
             await live.commit(message("word more"))
     assert await stored_words(root) == [*found, "word more"]
     return found
+
+
+class SlowStore(FaultyStore):
+    """A store whose logs are read when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading, self.go_on = Event(), Event()
+
+    def read_tail(self, session_id: str, mark: bytes | None, limit: int = TAIL_BYTES) -> Tail:
+        self.reading.set()
+        self.go_on.wait()
+        return super().read_tail(session_id, mark, limit)
+
+
+async def test_a_session_that_ends_unstored_stays_in_view_until_its_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, index = SlowStore(), IndexConfig(path=str(tmp_path / "index.db"))
+    about_to_look, look, found = trio.Event(), trio.Event(), list[list[int]]()
+    bring_up_to_date = IndexReconciler._fresh
+
+    async def hesitate(
+        reconciler: IndexReconciler, progress: Callable[[Progress], None] | None
+    ) -> None:
+        await bring_up_to_date(reconciler, progress)
+        if trio.lowlevel.current_task().name != "reconciler news":
+            monkeypatch.setattr(IndexReconciler, "_fresh", bring_up_to_date)
+            about_to_look.set()
+            await look.wait()
+
+    async with (
+        open_session_query(
+            store=store, index=index, config=QueryConfig(close_timeout=0.05)
+        ) as query,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def search() -> None:
+            found.append(await events_of(query, "s", "word"))
+
+        with pytest.raises(LiveSessionError, match="1 of 2 events are not stored"):
+            async with query.sessions.create(id="s") as live:
+                await live.commit(message("word"))
+                await live.flush()
+                store.append_failures += [StoreFailed("the disk is full")] * 1000
+                await live.commit(message("another"))
+                await query.refresh()
+                monkeypatch.setattr(IndexReconciler, "_fresh", hesitate)
+                nursery.start_soon(search)
+                await about_to_look.wait()
+        nursery.start_soon(query.refresh)
+        await trio.to_thread.run_sync(store.reading.wait)
+        look.set()
+        try:
+            await wait_all_tasks_blocked(0.05)
+        finally:
+            store.go_on.set()
+    assert found == [[0]]
