@@ -21,7 +21,7 @@ HELD_BYTES = 1_450
 """For each session between two passes: one look at it, its header, and where the index has it."""
 
 PASSING_BYTES = 500
-"""For each session on top of that, while a pass compares and reads: garbage and grown tables too."""
+"""For each session on top of that, while a pass compares and reads; garbage included."""
 
 
 def test_a_pass_holds_a_bounded_number_of_bytes_for_each_session(tmp_path: Path) -> None:
