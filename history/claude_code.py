@@ -25,7 +25,7 @@ from .foreign import (
     text_block,
     time_ms,
 )
-from .sidechains import REMEMBERED, are_within, first_of, link_of
+from .sidechains import REMEMBERED, are_within, link_of
 
 CHECKED_WITH: Final = (
     "1.0.24 1.0.119 2.0.9 2.1.38 2.1.39 2.1.80 2.1.111 2.1.112 2.1.161 2.1.207 2.1.220"
@@ -99,12 +99,20 @@ class ClaudeCode(Translator):
     agent: ClassVar[str] = "claude-code"
 
     def __init__(
-        self, header: SessionHeader, *, copies: Copies, progress: Progress | None = None
+        self,
+        header: SessionHeader,
+        *,
+        copies: Copies,
+        progress: Progress | None = None,
+        first: str | None = None,
     ) -> None:
+        """``first`` is the name of the first row, where these are among those of another session.
+
+        The others are as for any translator.
+        """
         super().__init__(header, copies=copies, progress=progress)
         self.progress.provider = "anthropic"
-        self._first = first_of(header.id)
-        """Where these are rows among those of another session, the name of the first of them."""
+        self._first = first
 
     def take(self, record: Record) -> list[Event]:
         return super().take(record) if self._is_own(record.data) else []

@@ -12,6 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import blake2b
 from itertools import compress
 from pathlib import PureWindowsPath
@@ -65,15 +66,20 @@ class Copies:
     stored: frozenset[str] = frozenset()
     """Those of them that are in the store."""
 
-    @property
+    @cached_property
     def nearest(self) -> int | None:
         """Which of the sources is the first that is stored: it has what those behind it had."""
         return next((n for n, source in enumerate(self.sources) if source in self.stored), None)
 
+    @cached_property
+    def _found_there(self) -> frozenset[str]:
+        """The sources whose records the nearest has, itself one of them."""
+        return frozenset(self.sources[self.nearest :]) if self.nearest is not None else frozenset()
+
     def are_elsewhere(self, source: str | None) -> bool:
         """Whether copies of the records of a source, by default the parent, are found elsewhere."""
-        at = self.sources.index(source) if source in self.sources else 0
-        return self.nearest is not None and at >= self.nearest
+        # Where the parent is here, it has all of them.
+        return self.nearest == 0 or source in self._found_there
 
 
 class Progress(msgspec.Struct):

@@ -62,9 +62,10 @@ class Sidechains:
     """Digests of the newest names, by the first row of their chain."""
     _firsts: dict[str, str] = field(init=False, factory=dict)
 
-    def take(self, name: str, before: str) -> str:
-        """The first row of the chain that the next row belongs to, which may be itself."""
+    def take(self, name: str, before: str) -> tuple[str, bool]:
+        """The first row of the chain that the next row is of, and whether that begins with it."""
         first = self._firsts.get(digest(before), name)
+        begins = first not in self._names
         names = self._names.setdefault(first, deque())
         self._names.move_to_end(first)
         names.append(digest(name))
@@ -74,4 +75,4 @@ class Sidechains:
         if len(self._names) > _OPEN:
             for forgotten in self._names.popitem(last=False)[1]:
                 self._firsts.pop(forgotten, None)
-        return first
+        return first, begins

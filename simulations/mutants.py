@@ -32,8 +32,8 @@ from ..storage import index
 from ..storage.live_arm import LiveArm
 from ..storage.log_writer import LogWriter
 from ..storage.notices import FollowedRoot, Notices
-from ..storage.picture import Picture
 from ..storage.stored_arm import StoredArm
+from ..storage.told import Told
 from ..tools.authorization import Authority
 
 
@@ -399,9 +399,9 @@ _ALL: Final = (
     ),
     Mutant(
         "passed-by",
-        "a session that came and went before the first news is told to be gone",
-        Picture,
-        "_pass_by",
+        "a session that a sweep saw and that went before the next news is told to be gone",
+        Told,
+        "miss",
         "self._journal.note(session_id)",
         "pass",
         "tools",

@@ -10,12 +10,12 @@ from attrs import define, evolve, field
 
 from ..history import claude_code
 from ..history.foreign import Copies, Progress, Translator, absolute, time_ms
-from ..history.sidechains import Sidechains, are_within, chain_id, link_of
+from ..history.sidechains import Sidechains, are_within, chain_id, first_of, link_of
 from ..messages.header import SessionHeader
 from ..messages.json import Json
 from .foreign import ForeignStore, Place
 from .foreign_lines import Line, record_in
-from .foreign_log import Head, Part
+from .foreign_log import Part
 
 _LOG: Final = ".jsonl"
 _AGENT: Final = "agent-"
@@ -23,6 +23,12 @@ _COMPACTION: Final = "agent-acompact-"
 """Logs in which a summary was made; they repeat what was summarised, and the summary."""
 
 _OF_AGENT: Final = re.compile(rb'"isSidechain"\s*:\s*true')
+
+_AGENTS: Final = 1000
+"""Agents in one log that are sessions; rows of others are with those of its own session alone."""
+
+_SOURCES: Final = 64
+"""Of the sessions whose rows a log begins with copies of, how many are told apart."""
 
 _DEPTH: Final = 4
 """Folders below ``subagents`` in which logs are looked for."""
@@ -35,7 +41,7 @@ class ClaudeCodeStore(ForeignStore):
     """
 
     agent: ClassVar[str] = "Claude Code"
-    mapping: ClassVar[int] = 1
+    mapping: ClassVar[int] = 2
 
     def places(self) -> Iterator[Place]:
         top, projects = self.root, self.entries(self.root)
@@ -73,9 +79,9 @@ class ClaudeCodeStore(ForeignStore):
         )
 
     def parts_of(
-        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+        self, place: Place, header: SessionHeader, lines: Iterator[Line]
     ) -> Iterable[Part]:
-        rows = Rows(header, next((text for row in head if (text := _text(row, "version"))), ""))
+        rows = Rows(header)
         return rows.parts(lines) if rows.may_hold_others else (Part(header),)
 
     def translator(
@@ -83,19 +89,29 @@ class ClaudeCodeStore(ForeignStore):
     ) -> Translator:
         return claude_code.ClaudeCode(header, copies=copies, progress=progress)
 
+    def translator_within(
+        self, header: SessionHeader, copies: Copies, progress: Progress | None
+    ) -> Translator:
+        first = first_of(header.id)
+        return claude_code.ClaudeCode(header, copies=copies, progress=progress, first=first)
+
 
 @define
 class Rows:
     """The rows of one log: whose they are, besides those of its own session."""
 
     _header: SessionHeader
-    _version: str
+    _version: str = field(init=False, default="")
     """The first that a row names, empty before one does."""
     _copying: bool = field(init=False)
     """Whether there was no row of its own yet."""
     _sources: dict[str, None] = field(init=False, factory=dict)
+    _session: str = field(init=False, default="")
+    """Whose agents the chains are; those of another session have other ids."""
     _chains: Sidechains = field(init=False, factory=Sidechains)
     _agents: dict[str, Part] = field(init=False, factory=dict)
+    _ended: set[str] = field(init=False, factory=set)
+    """Those whose chain was forgotten before its first row came again, which is not followed."""
 
     def __attrs_post_init__(self) -> None:
         self._copying = self._header.is_seeded
@@ -128,18 +144,29 @@ class Rows:
             self._copying = False
         elif self._copying and named and "uuid" in row:
             self._sources[named] = None
+            if len(self._sources) > _SOURCES:
+                del self._sources[next(iter(self._sources))]
         if link is None or self._header.origin is not None or not are_within(self._version):
             return
         # A copied row is of the agent that the copied session has; that is one session with this.
         session = named if self._copying and named else self._header.id
-        first = chain_id(session, self._chains.take(*link))
-        known = self._agents.get(first)
+        if session != self._session:
+            self._session, self._chains = session, Sidechains()
+        first, begins = self._chains.take(*link)
+        agent = chain_id(session, first)
+        known = self._agents.get(agent)
         if known is not None:
-            self._agents[first] = evolve(known, end=at.end)
+            if begins:
+                self._ended.add(agent)
+            if agent not in self._ended:
+                self._agents[agent] = evolve(known, end=at.end)
+            return
+        # Of a chain that was not taken up at its first row, none is.
+        if not begins or len(self._agents) == _AGENTS:
             return
         time = time_ms(row.get("timestamp"))
         header = SessionHeader(
-            first,
+            agent,
             self._header.created_at if time is None else max(time, 0),
             cwd=absolute(row.get("cwd")),
             parent_session=session,
@@ -147,7 +174,7 @@ class Rows:
             delegation_depth=1,
         )
         sources = () if session == self._header.id else (session,)
-        self._agents[first] = evolve(at, header=header, sources=sources)
+        self._agents[agent] = evolve(at, header=header, sources=sources)
 
 
 def _text(row: Mapping[str, Json], key: str) -> str:

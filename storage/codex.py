@@ -13,7 +13,7 @@ from ..messages.header import SessionHeader
 from ..messages.json import Json
 from .foreign import ForeignStore, Place
 from .foreign_lines import Line, record_in
-from .foreign_log import HEAD_LINES, Head, Part
+from .foreign_log import HEAD_LINES, Part
 
 _COMPRESSED: Final = ".zst"
 _FOLDERS: Final = ("archived_sessions", "sessions")
@@ -68,7 +68,7 @@ class CodexStore(ForeignStore):
         return codex.read_header(stem, records)
 
     def parts_of(
-        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+        self, place: Place, header: SessionHeader, lines: Iterator[Line]
     ) -> Iterable[Part]:
         if not header.is_seeded:
             return (Part(header),)

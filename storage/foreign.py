@@ -9,12 +9,14 @@ unchanged store costs one ``stat`` a directory and one a log.
 from __future__ import annotations
 
 import os
+import threading  # noqa: TID251  # looks of several threads, of which the newest counts
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import cached_property, partial
+from itertools import count
 from typing import ClassVar, Final, Literal, NoReturn, overload
 
 from attrs import define, field, frozen
@@ -43,7 +45,7 @@ from .contract import (
 from .files import Entry, Files, FileStat, OsFiles
 from .followed_logs import FollowedLogs
 from .foreign_lines import Line
-from .foreign_log import ForeignLog, ForeignMark, Head, Part, read_foreign, read_head
+from .foreign_log import ForeignLog, ForeignMark, Part, read_foreign, read_head
 from .large_records import carry_on
 from .log_file import LogFile, Piece, is_young
 from .log_reader import LogReader
@@ -150,12 +152,19 @@ class ForeignStore(SessionStore):
         self._names: dict[str, _Names] = {}
         self._looks: dict[str, _Look] = {}
         self._known: dict[str, Place] = {}
+        """Where each session is, as of the newest look."""
+        self._numbers = count(1)
+        self._newest = 0
+        self._newest_lock = threading.Lock()
+        """Never held while anything is looked at."""
         self._places: dict[str, Place] = {}
         """Every file that should be a log, by path, as of the latest look at everything."""
         self._ambiguous: set[str] = set()
         """Sessions that are in several of them."""
         self._unreadable: dict[str, StoreError] = {}
-        """Directories that could not be listed by that look."""
+        """Directories that could not be listed by a look, which is made by a copy of the store."""
+        self._dangling: set[str] = set()
+        """Links that led nowhere at that look, and to no log: to a folder perhaps at the next."""
         self._twin: ForeignStore | None = None
         """What looks while changes are followed; nobody else uses it."""
         self._before_listing: Callable[[str], None] | None = None
@@ -174,11 +183,10 @@ class ForeignStore(SessionStore):
         """The header that the first records of a log give, or nothing where they give none."""
 
     def parts_of(
-        self, place: Place, header: SessionHeader, head: Head, lines: Iterator[Line]
+        self, place: Place, header: SessionHeader, lines: Iterator[Line]
     ) -> Iterable[Part]:
         """The sessions in a log: the one of this header, and others whose rows are among its own.
 
-        ``head`` are the records that the header was read from; where they do not tell enough,
         ``lines`` are those of the whole log, which is read as far as they are asked for.
         """
         parent = header.parent_session if header.is_seeded else None
@@ -190,13 +198,19 @@ class ForeignStore(SessionStore):
     ) -> Translator:
         """What turns the records of a session into events."""
 
+    def translator_within(
+        self, header: SessionHeader, copies: Copies, progress: Progress | None
+    ) -> Translator:
+        """The same for a session whose records are among those of another, which it passes over."""
+        return self.translator(header, copies, progress)
+
     # --- the contract
 
     def sweep(self) -> Sweep:
         looked = self._look_at_all()
         places = looked.places
         snapshots = (self._log(found, places).snapshot() for found in looked.sessions.values())
-        return Sweep(tuple(snapshots), tuple(looked.damaged))
+        return self._notices.seen(Sweep(tuple(snapshots), tuple(looked.damaged)))
 
     def stat(self, session_id: str) -> Snapshot | None:
         found = self._find(session_id)
@@ -240,13 +254,14 @@ class ForeignStore(SessionStore):
         twin = self._twin
         if changes is not None and twin is not None:
             # Whether copies are found elsewhere depends on who else is here.
-            self._known = dict(twin._known)
+            self._learn(next(self._numbers), dict(twin._known))
         return changes
 
     def is_unchanged(self, token: str) -> bool:
         return self._notices.is_quiet(token)
 
     def unwatch(self) -> None:
+        self._twin = None
         self._notices.close()
 
     # --- following what changes
@@ -258,7 +273,9 @@ class ForeignStore(SessionStore):
         if watcher is None:
             return None
         followed = FollowedLogs(watcher, self._files, self.root)
-        twin = self._twin = copy(self)
+        # A twin that knew the one before it would keep that alive, and so on.
+        self._twin = None
+        twin = copy(self)
         twin._names, twin._looks, twin._before_listing = {}, dict(self._looks), followed.watch
         try:
             followed.begin(twin)
@@ -266,7 +283,7 @@ class ForeignStore(SessionStore):
             followed.close()
             raise
         # What the twin has opened need not be opened again.
-        self._looks = dict(twin._looks)
+        self._looks, self._twin = dict(twin._looks), twin
         return followed
 
     def look_again(self, paths: Iterable[str]) -> dict[str, Snapshot] | None:
@@ -302,7 +319,7 @@ class ForeignStore(SessionStore):
             alone = look is not None and look.settled and look.stat.links == 1
             if not alone or names is None or name in names.links:
                 doubtful.add(path)
-        return doubtful
+        return doubtful if paths is not None else doubtful | self._dangling
 
     def is_log(self, path: str) -> bool:
         """See ``Logs``."""
@@ -313,9 +330,10 @@ class ForeignStore(SessionStore):
         directory = path.rpartition("/")[0]
         known = self._names.get(directory)
         try:
-            return known is not None and known.settled and self._files.stat(directory) == known.stat
+            same = known is not None and known.settled and self._files.stat(directory) == known.stat
         except OSError:
             return False
+        return same and (path not in self._dangling or self._leads_nowhere(path))
 
     # --- one session
 
@@ -371,8 +389,10 @@ class ForeignStore(SessionStore):
         stored = (source for source in sources if source in here and source != found.header.id)
         copies = Copies(sources, frozenset(stored))
 
-        def translate(header: SessionHeader, progress: Progress | None) -> Translator:
-            return self.translator(header, copies, progress)
+        def translate(progress: Progress | None) -> Translator:
+            within = found.part.end is not None
+            make = self.translator_within if within else self.translator
+            return make(found.header, copies, progress)
 
         variant = f":{self.mapping}" if self.mapping else ""
         if copies.nearest is not None:
@@ -385,11 +405,13 @@ class ForeignStore(SessionStore):
     # --- all sessions
 
     def _look_at_all(self) -> _Looked:
-        looks, complete = self._look_once()
+        number = next(self._numbers)
+        looking, looks, complete = self._look_once()
         if not complete:
             # Compressing or moving a log replaces its name: it is there under another one.
-            looks, _ = self._look_once()
-        looked = _Looked([_damaged(name, None, error) for name, error in self._unreadable.items()])
+            looking, looks, _ = self._look_once()
+        unreadable = looking._unreadable.items()
+        looked = _Looked([_damaged(name, None, error) for name, error in unreadable])
         held: defaultdict[str, list[_Found]] = defaultdict(list)
         for place, found in looks:
             if isinstance(found, StoreError):
@@ -401,7 +423,7 @@ class ForeignStore(SessionStore):
         places = {place.file.path: place for place, _ in looks}
         for path in self._looks.keys() - places.keys():
             self._looks.pop(path, None)
-        self._places = places
+        self._places, self._dangling = places, looking._dangling - places.keys()
         self._ambiguous = {session_id for session_id, several in held.items() if len(several) > 1}
         for session_id, several in held.items():
             several.sort(key=lambda found: found.rank)
@@ -411,15 +433,22 @@ class ForeignStore(SessionStore):
                 for other in several[1:]
                 if other.part.end is None
             ]
-        self._known = looked.places
+        self._learn(number, looked.places)
         return looked
 
-    def _look_once(self) -> tuple[list[tuple[Place, _Seen]], bool]:
-        """What is in each file, and whether each was there when it was looked at."""
-        self._unreadable = {}
+    def _learn(self, number: int, known: dict[str, Place]) -> None:
+        """Know where sessions are by a look of this number, unless a later one has told."""
+        with self._newest_lock:
+            if number > self._newest:
+                self._newest, self._known = number, known
+
+    def _look_once(self) -> tuple[ForeignStore, list[tuple[Place, _Seen]], bool]:
+        """Who looked, what is in each file, and whether each was there when it was looked at."""
+        looking = copy(self)
+        looking._unreadable, looking._dangling = {}, set()
         looks: list[tuple[Place, _Seen]] = []
         complete = True
-        for place in self.places():
+        for place in looking.places():
             carry_on()
             try:
                 looks.append((place, self._look(place)))
@@ -427,7 +456,7 @@ class ForeignStore(SessionStore):
                 complete = False
                 self._looks.pop(place.file.path, None)
                 looks.append((place, ()))
-        return looks, complete
+        return looking, looks, complete
 
     def _look(self, place: Place) -> _Seen:
         """What is in a file now. Raises ``FileNotFoundError``."""
@@ -488,7 +517,9 @@ class ForeignStore(SessionStore):
             now_ns = self._files.now_ns()
             stat = self._files.stat(path)
             known = self._names.get(path)
-            if known is not None and known.settled and known.stat == stat:
+            # What a link leads to may become a directory while nothing happens to the link.
+            unchanged = known is not None and known.settled and known.stat == stat
+            if known is not None and unchanged and not known.links:
                 return known.entries
             entries = tuple(self._files.entries(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -502,8 +533,17 @@ class ForeignStore(SessionStore):
             name = path.removeprefix(f"{self.root}/")
             self._unreadable[name] = _failed(name, error)
             return ()
-        self._names[path] = _Names(stat, not is_young(stat, now_ns), entries)
+        self._names[path] = names = _Names(stat, not is_young(stat, now_ns), entries)
+        links = (f"{path}/{name}" for name in names.links)
+        self._dangling.update(link for link in links if self._leads_nowhere(link))
         return entries
+
+    def _leads_nowhere(self, link: str) -> bool:
+        try:
+            self._files.stat(link)
+        except OSError:
+            return True
+        return False
 
     def _is_absent(self) -> bool:
         try:

@@ -53,8 +53,10 @@ class Line:
     """False for what stands behind the last line end."""
 
 
-def lines_of(text: LogText, name: str, number: int) -> Iterator[Line]:
+def lines_of(text: LogText, name: str, number: int, ahead: int = PIECE_BYTES) -> Iterator[Line]:
     """The lines of ``text`` from where it is read next, which is behind line ``number``.
+
+    ``ahead`` bytes are read for the first of them.
 
     Raises:
         CorruptLog
@@ -62,8 +64,8 @@ def lines_of(text: LogText, name: str, number: int) -> Iterator[Line]:
     """
     held: list[bytes] = []
     length = at = 0
-    while piece := text.read(PIECE_BYTES):
-        start = 0
+    while piece := text.read(ahead):
+        start, ahead = 0, PIECE_BYTES
         while (end := piece.find(b"\n", start)) >= 0:
             held.append(piece[start:end])
             length += end - start

@@ -27,11 +27,14 @@ from .prefix_guard import Mark, PrefixGuard
 HEAD_LINES: Final = 200
 """Lines at the beginning of a log in which its header is looked for."""
 
+_HEAD_BYTES: Final = 64 * 1024
+"""What is read at first, because few logs are read further than that for what is in them."""
+
 _ATTEMPTS: Final = 5
 _AHEAD: Final = 8
 """A compressed log is unpacked again up to its mark, so that pieces grow with what is before it."""
 
-Translate = Callable[[SessionHeader, Progress | None], Translator]
+Translate = Callable[[Progress | None], Translator]
 """Makes what turns records into events, at the beginning of a log or behind what was read."""
 
 
@@ -99,16 +102,12 @@ class ForeignPiece(Piece):
         return self.taken
 
 
-Head = list[Mapping[str, Json]]
-"""The records that a header was read from, which are the first of a log."""
-
-
 def read_head(
     files: Files,
     log: LogFile,
     document: bool,
     header_of: Callable[[Iterator[Mapping[str, Json]]], SessionHeader | None],
-    parts_of: Callable[[SessionHeader, Head, Iterator[Line]], Iterable[Part]],
+    parts_of: Callable[[SessionHeader, Iterator[Line]], Iterable[Part]],
 ) -> tuple[FileStat, tuple[Part, ...]]:
     """The sessions in a log, by its first records, or by all its lines; the state it was read in.
 
@@ -125,7 +124,7 @@ def read_head(
         text = _text(file, log, document, stat.size)
         header = header_of(head.records(text))
         if header is not None:
-            return stat, tuple(parts_of(header, head.found, head.lines(text)))
+            return stat, tuple(parts_of(header, head.lines(text)))
     if head.damage and not head.found:
         raise NotASession(f"{log.name} {head.damage}")
     return stat, ()
@@ -166,18 +165,19 @@ class _Head:
     """The records at the beginning of a log, and what else stands there."""
 
     _name: str
-    found: Head = field(init=False, factory=list)
+    found: bool = field(init=False, default=False)
+    """Whether there was a record."""
     damage: str | None = field(init=False, default=None)
 
     def lines(self, text: LogText) -> Iterator[Line]:
         """All lines that can be read; what is damaged is told by who reads the session."""
         text.seek(Place(0))
         with suppress(CorruptLog, UnsupportedLog):
-            yield from lines_of(text, self._name, 0)
+            yield from lines_of(text, self._name, 0, _HEAD_BYTES)
 
     def records(self, text: LogText) -> Iterator[Mapping[str, Json]]:
         text.seek(Place(0))
-        for number, line in enumerate(lines_of(text, self._name, 0), 1):
+        for number, line in enumerate(lines_of(text, self._name, 0, _HEAD_BYTES), 1):
             content = content_of(line.text)
             if content:
                 try:
@@ -187,7 +187,7 @@ class _Head:
                 except UnsupportedRecord as error:
                     raise UnsupportedLog(f"{self._name} line {number}: {error}") from error
                 else:
-                    self.found.append(data)
+                    self.found = True
                     yield data
             if number == HEAD_LINES:
                 return
@@ -211,7 +211,7 @@ class _Reading:
         known = mark if progress is not None else None
         start = known.place if known is not None else Place(log.part.begin)
         text.seek(start)
-        translator = log.translate(log.header, progress)
+        translator = log.translate(progress)
         stop = sys.maxsize if limit is None else max(limit, 1, start.skip // _AHEAD)
         events: list[Event] = []
         end, number, complete = start, known.line if known is not None else log.part.line, True

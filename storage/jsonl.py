@@ -83,7 +83,7 @@ class JsonlStore(SessionStore):
         self._claims: Claims[_Writer] = Claims()
 
     def sweep(self) -> Sweep:
-        return self._catalogue.sweep()
+        return self._notices.seen(self._catalogue.sweep())
 
     def stat(self, session_id: str) -> Snapshot | None:
         stored = self._catalogue.find(session_id)

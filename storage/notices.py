@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from attrs import define, field
 
 from .catalogue import Catalogue, Found, Place, Refusal, Stored, failed, flat_log
-from .contract import Changes, UnsupportedLog
+from .contract import Changes, Sweep, UnsupportedLog
 from .files import Entry, FileStat, on_same_device
 from .large_records import GaveUp, carry_on
 from .layout import is_flat_log
@@ -66,6 +66,8 @@ class Notices:
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
     _owner: int | None = field(default=None, init=False)
     """The process that watches."""
+    _passing: set[str] = field(factory=set, init=False)
+    """Sessions that a sweep saw and nobody else yet: they may be gone before anybody does."""
 
     def changes(self, token: str | None) -> Changes | None:
         """See ``SessionStore.changes``."""
@@ -79,6 +81,17 @@ class Notices:
                 self._end()
                 raise
 
+    def seen(self, sweep: Sweep) -> Sweep:
+        """Take notice of what a sweep saw, and give it back.
+
+        Nothing waits: who sweeps may keep to itself what others need who hold the lock.
+        """
+        followed = self._followed
+        if followed is not None:
+            seen = (snapshot.header.id for snapshot in sweep.snapshots)
+            self._passing.update([each for each in seen if not followed.picture.holds(each)])
+        return sweep
+
     def is_quiet(self, token: str) -> bool:
         """See ``SessionStore.is_unchanged``."""
         lock = self._own_lock()
@@ -86,7 +99,9 @@ class Notices:
             return False
         try:
             followed = self._followed
-            return followed is not None and token == self._token(followed) and followed.is_quiet()
+            if followed is None or self._passing or token != self._token(followed):
+                return False
+            return followed.is_quiet()
         except OSError:
             return False
         finally:
@@ -112,7 +127,7 @@ class Notices:
             if self._followed is None:
                 return None
             self._number = next(_beginnings)
-        self._followed.catch_up()
+        self._catch_up(self._followed)
         damaged = self._followed.picture.damaged
         return Changes(self._token(self._followed), frozenset(), frozenset(), damaged)
 
@@ -121,8 +136,14 @@ class Notices:
         beginning, _, moment = token.rpartition(":")
         if followed is None or beginning != self._beginning or not moment.isdecimal():
             return None
-        followed.catch_up()
+        self._catch_up(followed)
         return followed.picture.since(int(moment), self._token(followed))
+
+    def _catch_up(self, followed: Followed) -> None:
+        followed.catch_up()
+        # One by one, since more may be added meanwhile.
+        while self._passing:
+            followed.picture.miss(self._passing.pop())
 
     def _token(self, followed: Followed) -> str:
         return f"{self._beginning}:{followed.picture.moment}"
@@ -135,6 +156,7 @@ class Notices:
         if self._followed is not None:
             self._followed.close()
             self._followed = None
+            self._passing.clear()
 
 
 def follow_root(catalogue: Catalogue) -> FollowedRoot | None:

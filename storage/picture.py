@@ -11,7 +11,6 @@ from attrs import define, field
 
 from .catalogue import Found, Refusal, Stored, settle
 from .contract import Damaged
-from .layout import decode_segment
 from .told import Told
 
 Key: TypeAlias = tuple[str, ...]
@@ -34,8 +33,6 @@ class Picture(Told):
         if found is not None:
             self._found[key] = found
         concerned = {_session_id(before), _session_id(found)} - {None}
-        if not concerned and len(key) == 2 and (before is None or found is None):
-            self._pass_by(decode_segment(key[1]))
         for session_id in concerned:
             others = [each for each in self._holders.get(str(session_id), ()) if each != key]
             held = [key] if _session_id(found) == session_id else []
@@ -44,12 +41,6 @@ class Picture(Told):
             self._damaged = None
         for session_id in concerned:
             self._settle(str(session_id))
-
-    def _pass_by(self, session_id: str | None) -> None:
-        """Say that a session may have come and gone; the sweep that follows a beginning may have
-        seen it meanwhile."""
-        if session_id is not None and not self._asked and session_id not in self._sessions:
-            self._journal.note(session_id)
 
     def holders(self, session_id: str) -> frozenset[Key]:
         """The places that hold a session of this id."""

@@ -122,7 +122,8 @@ class SeveralStores(SessionStore):
     # --- the contract
 
     def sweep(self) -> Sweep:
-        return self._merge({name: _swept(store) for name, store in self._sources.items()})
+        swept = {name: _swept(store) for name, store in self._sources.items()}
+        return self._notices.seen(self._merge(swept))
 
     def _merge(self, swept: Mapping[str, Sweep | StoreFailed]) -> Sweep:
         """The sweeps of all sources as one. Raises ``StoreFailed`` where every one failed."""
@@ -164,7 +165,13 @@ class SeveralStores(SessionStore):
 
     def _follow(self) -> FollowedSources | None:
         followed = FollowedSources(self._sources, self._merge, self._named)
-        return followed if followed.begin() else None
+        began = False
+        try:
+            began = followed.begin()
+        finally:
+            if not began:
+                followed.close()
+        return followed if began else None
 
     def _named(self, source: str, found: Snapshot) -> Snapshot:
         return (self._directory or _Directory()).snapshot(source, found)

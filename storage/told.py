@@ -16,8 +16,6 @@ class Told(ABC):
 
     _journal: Journal = field(factory=Journal, init=False)
     _sessions: dict[str, Snapshot] = field(factory=dict, init=False)
-    _asked: bool = field(default=False, init=False)
-    """Whether anybody was told what changed since notice was taken."""
 
     @property
     def moment(self) -> int:
@@ -31,11 +29,20 @@ class Told(ABC):
 
     def since(self, moment: int, token: str) -> Changes | None:
         """What changed after a moment, with the token of now; ``None`` where it is not known."""
-        names, self._asked = self._journal.since(moment), True
+        names = self._journal.since(moment)
         if names is None:
             return None
         changed = frozenset(name for name in names if name in self._sessions)
         return Changes(token, changed, frozenset(names) - changed, self.damaged)
+
+    def holds(self, session_id: str) -> bool:
+        """Whether a session is in the store."""
+        return session_id in self._sessions
+
+    def miss(self, session_id: str) -> None:
+        """Say that a session was seen elsewhere, so that it is gone if it is not here."""
+        if session_id not in self._sessions:
+            self._journal.note(session_id)
 
     def hold(self, session_id: str, now: Snapshot | None) -> None:
         """Say what a session is now, or that it is none any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from foreign_logs import (
 )
 
 from session_query import open_session_query
+from session_query.history.foreign import Copies
 from session_query.history.replay import validate_log
 from session_query.messages.event import Event
 from session_query.messages.header import SessionHeader
@@ -229,6 +231,66 @@ async def test_agents_inside_an_old_log_are_searched_and_traced(tmp_path: Path) 
         assert [seen.header.id for seen in trace.ancestors] == [MAIN]
 
 
+def test_rows_before_the_first_that_names_a_version_are_of_an_old_one(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    log(
+        tmp_path,
+        prompt(0, "look", isSidechain=True, parentUuid=None, version=None, cwd=None),
+        prompt(1, "hi", version="2.1.80"),
+        prompt(2, "go on", isSidechain=True, version="2.1.80"),
+    )
+    assert sorted(headers(store)) == [MAIN, f"{MAIN}/sidechain-row-0"]
+    assert texts(store, f"{MAIN}/sidechain-row-0") == ["look"]
+    assert texts(store) == ["hi", "go on"]
+
+
+def test_an_agent_of_a_fork_begins_where_that_of_its_original_ends(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    rows = (asked(0, "look"), answered(1, "found", "row-0", OTHER))
+    log(tmp_path, *rows, answered(2, "more", "row-1", OTHER), session=OTHER)
+    store.sweep()
+    assert texts(store, f"{MAIN}/sidechain-row-0") == ["look"]
+    assert texts(store, f"{OTHER}/sidechain-row-1") == ["found", "more"]
+
+
+def test_an_agent_that_was_forgotten_does_not_go_on_when_its_rows_come_again(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    rows = [asked(number, f"word{number}") for number in range(300)]
+    again = [
+        row
+        for number in range(300)
+        for row in (rows[number], answered(300 + number, "on", f"row-{number}"))
+    ]
+    path = log(tmp_path, *rows, *again)
+    sizes = [seen.size_bytes or 0 for seen in store.sweep().snapshots if seen.header.id != MAIN]
+    assert len(sizes) == 300
+    assert sum(sizes) == len(b"".join(rows)) + len(rows)
+    assert texts(store, f"{MAIN}/sidechain-row-0") == ["word0"]
+    assert types(store).count("claude-code/sidechain") == 900
+    assert path.stat().st_size > sum(sizes)
+
+
+def test_agents_beyond_the_limit_are_kept_with_their_session(
+    tmp_path: Path, store: ClaudeCodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("session_query.storage.claude_code._AGENTS", 1)
+    log(tmp_path, *TWO_AT_ONCE)
+    assert sorted(headers(store)) == [MAIN, LOOKS_AT_LOG]
+    assert len(texts(store, LOOKS_AT_LOG)) == 3
+    assert types(store).count("claude-code/sidechain") == 5
+
+
+def test_a_session_whose_name_looks_like_that_of_an_agent_inside_a_log_is_read(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    path = tmp_path / PROJECT / MAIN / "subagents" / "sidechain-x" / "agent-1.jsonl"
+    write(path, prompt(1, "look", isSidechain=True))
+    assert texts(store, f"{MAIN}/sidechain-x/agent-1") == ["look"]
+
+
 # --- forks of forks of Claude Code
 
 A_ROWS = (prompt(0, "the question"), answer(1, said("the answer")))
@@ -294,6 +356,39 @@ def test_a_prefix_of_any_length_is_looked_through_for_the_parent(
     copied = [prompt(number, f"word{number}") for number in range(500)]
     log(tmp_path, *copied, *B_ROWS, *C_ROWS, session=THIRD)
     assert headers(store)[THIRD].parent_session == OTHER
+
+
+def test_of_very_many_sources_the_nearest_are_told_apart(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    copied = [prompt(number, f"word{number}", f"s{number}") for number in range(100)]
+    log(tmp_path, *copied, *C_ROWS, session=THIRD)
+    log(tmp_path, prompt(98, "word98", "s98"), session="s98")
+    assert headers(store)[THIRD].parent_session == "s99"
+    # Only what the second nearest is known to have is found there.
+    found = texts(store, THIRD)
+    assert [f"word{number}" in found for number in (35, 36, 98, 99)] == [True, False, False, True]
+
+
+class Scanned(tuple[str, ...]):
+    """Sources that count how often they are searched."""
+
+    scans = 0
+
+    def __contains__(self, source: object) -> bool:
+        Scanned.scans += 1
+        return super().__contains__(source)
+
+    def __iter__(self) -> Iterator[str]:
+        Scanned.scans += 1
+        return super().__iter__()
+
+
+def test_sources_are_searched_once_however_many_copies_there_are() -> None:
+    copies = Copies(Scanned(("b", "a", "0")), frozenset({"a"}))
+    found = [copies.are_elsewhere(source) for source in ("b", "a", "0", "other", None) * 20]
+    assert found == [False, True, True, False, False] * 20
+    assert Scanned.scans == 1
 
 
 # --- forks of forks of Codex

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,52 @@ def test_a_link_that_leads_nowhere_hides_nothing(tmp_path: Path, store: ClaudeCo
     path.with_name(f"{OTHER}.jsonl").symlink_to(tmp_path / "nowhere")
     swept = store.sweep()
     assert ([found.header.id for found in swept.snapshots], swept.damaged) == ([MAIN], ())
+
+
+def test_a_link_that_led_nowhere_is_seen_once_it_leads_to_a_folder(tmp_path: Path) -> None:
+    log(tmp_path / "store", prompt(0, "one"))
+    far = tmp_path / "far"
+    (tmp_path / "store" / "-x").symlink_to(far)
+    store = ClaudeCodeStore(tmp_path / "store", files=OsFilesAt(age(tmp_path / "store" / "-w")))
+    assert [found.header.id for found in store.sweep().snapshots] == [MAIN]
+    write(far / f"{OTHER}.jsonl", prompt(0, "two", OTHER))
+    assert [found.header.id for found in store.sweep().snapshots] == [MAIN, OTHER]
+
+
+class SweptTwice(ForbiddenFiles):
+    """The same, where everything is allowed and swept while a log is looked at."""
+
+    store: ClaudeCodeStore
+
+    def stat(self, path: str) -> FileStat:
+        if self.names and path.endswith(f"{MAIN}.jsonl"):
+            self.names = ()
+            assert self.store.sweep().damaged == ()
+        return super().stat(path)
+
+
+def test_a_sweep_names_what_it_could_not_list_whatever_another_one_could(tmp_path: Path) -> None:
+    write(tmp_path / "-a" / f"{OTHER}.jsonl", prompt(0, "one", OTHER))
+    log(tmp_path, prompt(0, "two"))
+    files = SweptTwice("-a")
+    files.store = ClaudeCodeStore(tmp_path, files=files)
+    swept = files.store.sweep()
+    assert [found.header.id for found in swept.snapshots] == [MAIN]
+    assert [found.path for found in swept.damaged] == ["-a"]
+
+
+def test_records_in_which_a_header_is_looked_for_are_not_held(
+    tmp_path: Path, store: ClaudeCodeStore
+) -> None:
+    many = b'{"a":[' + b"{}," * 3000 + b"{}]}"
+    log(tmp_path, *[many] * 100, prompt(0, "one"))
+    tracemalloc.start()
+    try:
+        assert len(store.sweep().snapshots) == 1
+        # All of them at once would take twenty times as much.
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 class MovingFiles(OsFiles):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import sys
@@ -21,8 +22,8 @@ from told_changes import begun, told
 from session_query import IndexConfig, JsonlStore, MemoryStore, SessionQuery, open_session_query
 from session_query.storage.claude_code import ClaudeCodeStore
 from session_query.storage.codex import CodexStore
-from session_query.storage.contract import StoreFailed, Sweep
-from session_query.storage.files import OpenFile
+from session_query.storage.contract import Changes, SessionStore, StoreFailed, Sweep
+from session_query.storage.files import FileStat, OpenFile
 from session_query.storage.several import SeveralStores
 from session_query.storage.zstandard import compress
 
@@ -291,6 +292,19 @@ def test_where_nothing_can_be_told_a_sweep_has_to(
     assert not store.is_unchanged(token)
 
 
+def test_a_link_that_comes_to_lead_to_a_folder_is_not_missed(
+    root: Path, store: ClaudeCodeStore
+) -> None:
+    far = root.parent / "far"
+    (root / "projects" / "-b").symlink_to(far)
+    token = begun(store)
+    assert not store.is_unchanged(token)
+    assert told(store, token) == (set(), set(), token)
+    write(far / f"{THIRD}.jsonl", prompt(0, "hi", THIRD))
+    assert store.changes(token) is None
+    assert THIRD in {found.header.id for found in store.sweep().snapshots}
+
+
 def test_a_home_behind_a_link_is_followed_and_missed_when_it_leads_elsewhere(root: Path) -> None:
     link = root.with_name("link")
     link.symlink_to(root)
@@ -320,6 +334,79 @@ def test_no_descriptor_stays_behind(root: Path) -> None:
     (root / "projects" / "-b").symlink_to(PROJECT)
     assert store.changes(None) is None
     assert descriptors() == before
+
+
+def test_beginning_anew_keeps_nothing_of_earlier_beginnings(
+    root: Path, store: ClaudeCodeStore
+) -> None:
+    def stores() -> int:
+        gc.collect()
+        return sum(
+            isinstance(found, ClaudeCodeStore) and found.root == store.root
+            for found in gc.get_objects()
+        )
+
+    link = root / "projects" / "-b"
+    for _ in range(3):
+        begun(store)
+        assert stores() == 2
+        link.symlink_to(PROJECT)
+        assert store.changes(None) is None
+        assert store.changes(None) is None
+        assert stores() == 1
+        link.unlink()
+    begun(store)
+    store.unwatch()
+    assert stores() == 1
+
+
+def test_a_session_that_only_a_sweep_saw_is_told_to_be_gone(
+    root: Path, store: ClaudeCodeStore
+) -> None:
+    token = told(store, begun(store))[2]
+    log = write(root / "projects" / PROJECT / f"{THIRD}.jsonl", prompt(0, "hi", THIRD))
+    assert THIRD in {found.header.id for found in store.sweep().snapshots}
+    log.unlink()
+    assert not store.is_unchanged(token)
+    changed, gone, token = told(store, token)
+    assert (changed, gone) == (set(), {THIRD})
+    store.sweep()
+    assert store.is_unchanged(token)
+
+
+class Interrupted(OsFilesAt):
+    """The real disk, on which something happens once while a log is looked at."""
+
+    log: Path | None = None
+
+    def stat(self, path: str) -> FileStat:
+        if self.log is not None and path == str(self.log):
+            self.log = None
+            self.happen()
+        return super().stat(path)
+
+    def happen(self) -> None:
+        raise NotImplementedError
+
+
+def test_a_look_that_ends_late_brings_back_no_session(root: Path) -> None:
+    project = root / "projects" / PROJECT
+    write(project / f"{THIRD}.jsonl", prompt(0, "one"), prompt(5, "own", THIRD))
+
+    class Removing(Interrupted):
+        def happen(self) -> None:
+            (project / f"{MAIN}.jsonl").unlink()
+            assert told(store, token)[:2] == ({THIRD}, {MAIN})
+
+    files = Removing(LATE)
+    store = ClaudeCodeStore(root, files=files)
+    token = begun(store)
+    files.log = project / f"{OTHER}.jsonl"
+    # Looked at in the order of their names: the first is still there when the second is reached.
+    assert store.stat("nobody") is None
+    assert files.log is None
+    assert texts(store, THIRD) == ["one", "own"]
+    store.unwatch()
 
 
 def test_a_rollout_that_is_compressed_is_told(tmp_path: Path) -> None:
@@ -448,6 +535,39 @@ def test_a_source_that_fails_is_named_and_hides_no_other(root: Path) -> None:
     assert changes is not None
     assert (set(changes.changed), set(changes.gone), changes.damaged) == ({"new"}, set[str](), ())
     several.unwatch()
+
+
+class Unswept(ClaudeCodeStore):
+    """A store that tells of changes and cannot be swept afterwards."""
+
+    fails = False
+
+    def changes(self, token: str | None) -> Changes | None:
+        changes, self.fails = super().changes(token), True
+        return changes
+
+    def sweep(self) -> Sweep:
+        if self.fails:
+            raise StoreFailed("out of order")
+        return super().sweep()
+
+
+def test_sources_that_do_not_come_to_be_followed_leave_no_descriptor_behind(root: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    unswept: SessionStore = Unswept(root, files=OsFilesAt(LATE))
+    assert SeveralStores({"claude": unswept}).changes(None) is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_session_that_only_a_sweep_of_all_saw_is_told_to_be_gone(
+    root: Path, several: SeveralStores
+) -> None:
+    token = told(several, begun(several))[2]
+    log = write(root / "projects" / "-b" / "passing.jsonl", prompt(0, "hi", "passing"))
+    assert "passing" in {found.header.id for found in several.sweep().snapshots}
+    log.unlink()
+    changed, gone, _ = told(several, token)
+    assert (changed, gone) == (set(), {"passing"})
 
 
 def test_a_source_that_cannot_tell_any_more_begins_anew_and_loses_nothing(
