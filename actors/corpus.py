@@ -66,6 +66,7 @@ class Corpus:
 
     async def list_sessions(self) -> SessionListing:
         """All sessions, newest first, those of one time by id."""
+        await checkpoint()  # looking at a store that tells what changes is none where it is quiet
         # Live sessions as of one instant before the look: whoever begins behind it is listed as
         # it was, and never as something between.
         live = dict(self._sessions.live)

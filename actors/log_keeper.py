@@ -50,9 +50,10 @@ class LogKeeper:
     async def _copy(self, index: SearchIndex) -> None:
         incarnation = index.incarnation
         try:
-            await self._runtime.call(index.copy_log)
-        except IndexDamaged as damage:
-            await self._mend(incarnation, damage)
+            try:
+                await self._runtime.call(index.copy_log)
+            except IndexDamaged as damage:
+                await self._mend(incarnation, damage)
         except SessionQueryError as error:
             _log.warning("the log of the index is left as it is: %s", error)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import trio
+from actor_world import message
 from inline_runtime import InlineRuntime, lasting
 from service_world import session, store_of
 from trio.testing import MockClock
 
-from session_query import IndexConfig, SessionQuery, Text, open_session_query
+from session_query import IndexConfig, JsonlStore, SessionQuery, Text, open_session_query
 
 Read = Callable[[SessionQuery], Awaitable[object]]
 
@@ -67,6 +69,20 @@ async def test_a_read_that_has_begun_is_awaited_and_leaves_bare(
 @pytest.mark.parametrize("name", READS)
 async def test_every_read_is_a_checkpoint(name: str) -> None:
     async with open_session_query(store=store_of(session("s", "a")), index=NEVER) as query:
+        for _ in range(2):
+            with trio.testing.assert_checkpoints():
+                await READS[name](query)
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_every_read_of_a_store_that_tells_of_no_change_is_a_checkpoint(
+    name: str, tmp_path: Path
+) -> None:
+    store = JsonlStore(tmp_path)
+    async with open_session_query(store=store, index=NEVER) as query:
+        async with query.sessions.create(id="s") as live:
+            await live.commit(message("a"))
+        await READS[name](query)
         for _ in range(2):
             with trio.testing.assert_checkpoints():
                 await READS[name](query)

@@ -19,7 +19,7 @@ from session_query.messages.config import no_text
 from session_query.simulations.index_vfs import watched_index
 from session_query.storage import write_ahead
 from session_query.storage.index import SearchIndex
-from session_query.storage.index_file import IndexDamaged
+from session_query.storage.index_file import IndexDamaged, index_failed
 from session_query.storage.log_slices import read_slices
 
 A_COMMIT = 40
@@ -189,3 +189,31 @@ async def test_damage_that_is_met_in_copying_is_mended(
         await trio.testing.wait_all_tasks_blocked()
         assert index_of(query).incarnation == 1
         await commit(query, store)
+
+
+@pytest.mark.parametrize("met_by", ["copy_log", "tidy"])
+async def test_damage_that_cannot_be_mended_at_once_leaves_the_service_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, path: Path, autojump_clock: MockClock, met_by: str
+) -> None:
+    failures = list[str]()
+
+    def damaged(*_arguments: object) -> None:
+        failures.append(met_by)
+        raise IndexDamaged("a page is not what was written")
+
+    def full(*_arguments: object) -> None:
+        failures.append("rebuild")
+        monkeypatch.undo()
+        raise index_failed("the disk is full")
+
+    monkeypatch.setattr(write_ahead, "LOG_PAGES", 1)
+    monkeypatch.setattr(SearchIndex, "needs_tidying", lambda _index, _events: met_by == "tidy")
+    monkeypatch.setattr(SearchIndex, met_by, damaged)
+    monkeypatch.setattr(SearchIndex, "rebuild", full)
+    store, config = store_of(session("s", "word")), IndexConfig(path=str(path))
+    async with open_session_query(store=store, index=config, runtime=InlineRuntime()) as query:
+        await commit(query, store)
+        await trio.sleep(10)
+        assert failures == [met_by, "rebuild"]
+        await commit(query, store)
+        assert await sessions_of(query, "word") == ["s"]

@@ -30,9 +30,10 @@ _OF_A_SESSION: Final[frozenset[str]] = frozenset(
         ErrorCode.EVENT_NOT_FOUND,
         ErrorCode.INVALID_LINEAGE,
         ErrorCode.INVALID_SURFACE,
+        ErrorCode.PERSISTENCE_FAILED,
     }
 )
-"""Codes that say what one session is like."""
+"""Codes that may say what one session is like."""
 
 
 def unauthorized() -> ToolError:
