@@ -34,6 +34,12 @@ class WriterLane:
         async with holding(self._limiter):
             return await self._start(fn, *args)
 
+    async def call_whole(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
+        """As ``call``, but a cancellation lets ``fn`` end, which must not stop half way."""
+        async with holding(self._limiter):
+            self.index.arm()
+            return await self._runtime.call(fn, *args)
+
     async def lend(self, reader: Reader, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         """As ``call``, and keep the lane for ``reader`` until ``give_back``, whatever comes."""
         await self._limiter.acquire_on_behalf_of(reader)

@@ -360,7 +360,7 @@ class IndexReconciler:
         async with self._changing:
             lane = await self.open()
             async with self._turn(lane):
-                await self._renew(lane)
+                await self._renew(lane, lane.index.rebuild)
                 await _until(partial(lane.call, lane.index.scrub), "built anew")
 
     async def _mend(self, incarnation: int, damage: IndexDamaged) -> None:
@@ -375,14 +375,12 @@ class IndexReconciler:
     async def _replace(self, lane: WriterLane, damage: IndexDamaged) -> None:
         """Begin a damaged index anew. What was purged stays out."""
         _log.warning("the search index is damaged and is built anew: %s", damage)
-        purged = lane.index.stored.purged
-        await self._renew(lane)
-        await lane.call(lane.index.keep_out, purged)
+        await self._renew(lane, lane.index.mend)
 
-    async def _renew(self, lane: WriterLane) -> None:
+    async def _renew(self, lane: WriterLane, begin_anew: Callable[[], bool]) -> None:
         """Begin the index anew, as soon as no reader is in the way."""
         self._agreement = None
-        await _until(partial(lane.call, lane.index.rebuild), "built anew")
+        await _until(partial(lane.call_whole, begin_anew), "built anew")
         self.generations.publish(lane.index.generation)
 
     async def _purge(self, session_id: str) -> bool:
@@ -632,9 +630,10 @@ class IndexReconciler:
     async def _keep_up(self, upkeep: Callable[[], Awaitable[object]]) -> None:
         """Do upkeep; damage that it meets is mended, any other failure left for later."""
         try:
-            await upkeep()
-        except IndexDamaged as damage:
-            await self._mend(self.incarnation, damage)
+            try:
+                await upkeep()
+            except IndexDamaged as damage:
+                await self._mend(self.incarnation, damage)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
 

@@ -8,7 +8,7 @@ stands in the body table.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -32,6 +32,9 @@ SHADOWED: Final = SURFACE_CODES[Surface.SHADOWED]
 _STATEMENT_ROWS: Final = 64
 """Document rows of one statement; each statement lets go of the interpreter lock and waits for it.
 """
+
+_FEW_ROWS: Final = 16
+"""Rows that are added sooner one by one than by a statement that looks up the id of each."""
 
 _DocRow: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
@@ -77,15 +80,19 @@ class DocumentRows:
     """The document tables of one schema of a connection: the file's, or the recent ones.
 
     Inserted rows gather until something needs them in the tables or ``write_gathered`` is called,
-    so that they go in by few statements, which hold no interpreter lock while they run.
+    so that they go in by few statements, which hold no interpreter lock while they run. What is
+    taken out of the full text gathers as well: FTS5 begins a segment whenever ids do not rise from
+    one row to the next, and at each statement that adds several. So a transaction makes one of
+    what goes and one of what comes, of however many sessions, as long as nothing is needed sooner.
     """
 
     def __init__(self, connection: apsw.Connection, prefix: str, tokenizer: Tokenizer) -> None:
         self._db = connection
         self._doc, self._body, self._fts = f"{prefix}doc", f"{prefix}body", f"{prefix}fts"
         self._tokenizer = tokenizer
-        self._docs: list[_DocRow] = []
-        self._texts: list[str] = []
+        self._gathered: dict[int, tuple[_DocRow, str]] = {}
+        self._gone: list[tuple[int, str]] = []
+        """Rows that the full text has still, with the forms that it was given."""
 
     def insert(
         self,
@@ -94,13 +101,10 @@ class DocumentRows:
         documents: Sequence[Document],
         codes: Mapping[str, int],
     ) -> None:
-        """Add documents under as many ids; cheapest where these rise from call to call.
-
-        ``codes`` are those of the documents' types.
-        """
-        texts = [storable(document.text) for document in documents]
-        self._docs += [
-            (
+        """Add documents under as many ids. ``codes`` are those of the documents' types."""
+        for row_id, document in zip(ids, documents, strict=True):
+            text = storable(document.text)
+            row = (
                 row_id,
                 session_no,
                 document.seq,
@@ -110,23 +114,32 @@ class DocumentRows:
                 SURFACE_CODES[document.surface],
                 document.own,
             )
-            for row_id, document, text in zip(ids, documents, texts, strict=True)
-        ]
-        self._texts += texts
+            self._gathered[row_id] = row, text
 
     def write_gathered(self) -> None:
-        """Let the tables hold every row that was inserted."""
-        docs, texts = self._docs, self._texts
+        """Let the tables hold every row that was inserted, and the full text no other."""
+        ids, gone = sorted(self._gathered), sorted(self._gone)
+        rows = [self._gathered[row_id] for row_id in ids]
         self.forget_gathered()
-        self._insert_docs(docs)
-        for start, stop in _runs([doc[0] for doc in docs]):
-            self._insert_texts(docs[start][0], texts[start:stop])
+        self._db.executemany(
+            f"INSERT INTO {self._fts}({self._fts}, rowid, text) VALUES ('delete', ?, ?)", gone
+        )
+        self._insert_docs([doc for doc, _ in rows])
+        texts = [text for _, text in rows]
+        self._insert_texts(self._body, ids, texts)
+        self._insert_texts(self._fts, ids, [self._form(text) for text in texts])
 
     def forget_gathered(self) -> None:
-        """Drop the rows that are not in the tables yet, as a transaction that fails does."""
-        self._docs, self._texts = [], []
+        """Drop what is not in the tables yet, as a transaction that fails does."""
+        self._gathered, self._gone = {}, []
 
-    def _insert_docs(self, docs: Sequence[tuple[apsw.SQLiteValue, ...]]) -> None:
+    def _write_those_of(self, extents: Iterable[Extent]) -> None:
+        """Let the tables hold every row of these extents."""
+        # What has gathered of an extent is its end.
+        if any(extent.hi - 1 in self._gathered for extent in extents):
+            self.write_gathered()
+
+    def _insert_docs(self, docs: Sequence[_DocRow]) -> None:
         row = "(?,?,?,?,?,?,?,?)"
         single = len(docs) - len(docs) % _STATEMENT_ROWS
         several = (
@@ -137,35 +150,45 @@ class DocumentRows:
         self._db.executemany(f"INSERT INTO {self._doc} VALUES {rows}", several)
         self._db.executemany(f"INSERT INTO {self._doc} VALUES {row}", docs[single:])
 
-    def _insert_texts(self, first_id: int, texts: Sequence[str]) -> None:
-        """Add the texts of a run of ids. The rows of ``carray`` are numbered from 1."""
-        for table, column in ((self._body, tuple(texts)), (self._fts, self._forms(texts))):
+    def _insert_texts(self, table: str, ids: Sequence[int], texts: Sequence[str]) -> None:
+        """Add the texts of rising ids. The rows of ``carray`` are numbered from 1."""
+        if not ids:
+            return
+        insert = f"INSERT INTO {table}(rowid, text)"
+        if ids[-1] - ids[0] == len(ids) - 1:
             self._db.execute(
-                f"INSERT INTO {table}(rowid, text) SELECT ? + rowid, value FROM carray(?)",
-                (first_id - 1, apsw.carray(column)),
+                f"{insert} SELECT ? + rowid, value FROM carray(?)",
+                (ids[0] - 1, apsw.carray(tuple(texts))),
+            )
+        elif len(ids) <= _FEW_ROWS:
+            self._db.executemany(f"{insert} VALUES (?, ?)", zip(ids, texts, strict=True))
+        else:
+            self._db.execute(
+                "WITH place(number, id) AS MATERIALIZED (SELECT rowid, value FROM carray(?)) "
+                f"{insert} SELECT place.id, value FROM carray(?) AS text "
+                "CROSS JOIN place ON place.number = text.rowid",
+                (apsw.carray(array.array("q", ids)), apsw.carray(tuple(texts))),
             )
 
-    def _forms(self, texts: Iterable[str]) -> tuple[str, ...]:
-        return tuple(indexed_form(text, self._tokenizer) for text in texts)
+    def _form(self, text: str) -> str:
+        return indexed_form(text, self._tokenizer)
 
     def delete(self, extents: Iterable[Extent]) -> None:
         """Remove the rows of whole extents."""
-        self.write_gathered()
+        extents = tuple(extents)
+        self._write_those_of(extents)
         for extent in extents:
             span = (extent.lo, extent.hi)
             texts = self._db.execute(
                 f"SELECT id, text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
             ).fetchall()
-            self._db.executemany(
-                f"INSERT INTO {self._fts}({self._fts}, rowid, text) VALUES ('delete', ?, ?)",
-                [(row, indexed_form(str(text), self._tokenizer)) for row, text in texts],
-            )
+            self._gone += [(integer(row), self._form(str(text))) for row, text in texts]
             self._db.execute(f"DELETE FROM {self._doc} WHERE id >= ? AND id < ?", span)
             self._db.execute(f"DELETE FROM {self._body} WHERE id >= ? AND id < ?", span)
 
     def first_from(self, extents: Sequence[Extent], seq: int) -> int | None:
         """The id of the first row whose seq is at least ``seq``, or ``None``."""
-        self.write_gathered()
+        self._write_those_of(extents)
         for extent in extents:
             if self._seq(extent.hi - 1) >= seq:
                 lo, hi = extent.lo, extent.hi - 1
@@ -201,37 +224,22 @@ class DocumentRows:
         Rows whose seq is in ``shadowed`` arrive shadowed, all other surface rows current.
         """
         extents = tuple(extents)
-        self.write_gathered()
-        target.write_gathered()
+        self._write_those_of(extents)
         for extent in extents:
-            span = (extent.lo, extent.hi)
-            rows = self._db.execute(
-                f"SELECT id, session, seq, time, len, type, surface, own FROM {self._doc} "
-                "WHERE id >= ? AND id < ? ORDER BY id",
-                span,
-            ).fetchall()
-            settled = [
-                (*row[:6], _settled(integer(row[2]), integer(row[6]), shadowed), row[7])
-                for row in rows
-            ]
-            texts = self._db.execute(
-                f"SELECT text FROM {self._body} WHERE id >= ? AND id < ? ORDER BY id", span
-            ).fetchall()
-            target._insert_docs(settled)
-            target._insert_texts(extent.lo, [str(text) for (text,) in texts])
+            for *columns, text in self._db.execute(
+                "SELECT d.id, d.session, d.seq, d.time, d.len, d.type, d.own, d.surface, b.text "
+                f"FROM {self._doc} AS d JOIN {self._body} AS b ON b.id = d.id "
+                "WHERE d.id >= ? AND d.id < ?",
+                (extent.lo, extent.hi),
+            ):
+                row_id, session_no, seq, time, length, code, own, surface = map(integer, columns)
+                settled = _settled(seq, surface, shadowed)
+                doc = row_id, session_no, seq, time, length, code, settled, own
+                target._gathered[row_id] = doc, str(text)
         self.delete(extents)
 
     def _seq(self, row_id: int) -> int:
         return integer(self._db.execute(f"SELECT seq FROM {self._doc} WHERE id = ?", (row_id,)).get)
-
-
-def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The places at which runs of consecutive ids begin and end."""
-    start = 0
-    for stop in range(1, len(ids) + 1):
-        if stop == len(ids) or ids[stop] != ids[stop - 1] + 1:
-            yield start, stop
-            start = stop
 
 
 def _settled(seq: int, surface: int, shadowed: set[int]) -> int:

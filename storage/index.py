@@ -179,25 +179,27 @@ class SearchIndex:
                 self._tables.generation = max(generation, self.generation)
                 self.rebind()
 
-    def rebuild(self) -> bool:
+    def rebuild(self, purged: Iterable[bytes] = ()) -> bool:
         """Empty the index and begin anew, whatever is in it; false while a reader prevents it.
+
+        Of the sessions that were purged, those of the digests in ``purged`` stay out. Not to be
+        interrupted: what is remembered would be of another file.
 
         Raises:
             SessionQueryError: ``INDEX_FAILED``.
         """
         with index_errors("the index could not be rebuilt"):
             try:
-                self._file.recreate(self.generation + 1)
+                self._file.recreate(self.generation + 1, purged)
             except apsw.BusyError:
                 return False
             self.incarnation += 1
             self._load()
         return True
 
-    def keep_out(self, purged: Iterable[bytes]) -> None:
-        """Keep sessions out that were purged from what the index was before."""
-        with self._tables.transaction() as tx:
-            self.stored.keep_out(tx, purged)
+    def mend(self) -> bool:
+        """As ``rebuild``, but all that was purged stays out, also what others may have purged."""
+        return self.rebuild(self.stored.purged.union(self._file.purged()))
 
     def purge(self, session_id: str) -> bool:
         """Remove a session and keep it out; ``purge_on`` and ``scrub`` remove its bytes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
@@ -211,24 +211,40 @@ class IndexFile:
 
     def mend(self) -> None:
         """Begin a damaged file anew; sessions stay purged as far as their list can be read."""
-        purged = _purged(self.connection)
-        self.recreate(0)
-        _keep_out(self.connection, purged)
+        if self.connection.in_transaction:
+            # It met the damage while it emptied a file of another version, that list included.
+            self.connection.execute("ROLLBACK")
+        self.recreate(0, self.purged())
 
-    def recreate(self, generation: int) -> None:
+    def purged(self) -> list[bytes]:
+        """What tells the sessions that were purged, as far as it can be read."""
+        return _purged(self.connection)
+
+    def recreate(self, generation: int, purged: Iterable[bytes]) -> None:
         """Empty the file, whatever is in it, and begin anew with this generation at least.
+
+        It is one transaction: whoever opens the file next finds all of the old one, or a new one
+        that keeps ``purged`` out.
 
         Raises:
             apsw.BusyError: another connection reads the file at this moment.
         """
         generation = max(generation, _next_generation(self.connection))
+        fresh = apsw.Connection(MEMORY)
+        # Whatever is in the file, its pages included, counts as nothing.
         self.connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
         try:
-            self.connection.execute("VACUUM")
+            fresh.pragma("page_size", self.connection.pragma("page_size"))
+            _create(fresh, tokenizer_identity(self._config.tokenizer), generation)
+            _keep_out(fresh, purged)
+            with self.connection.backup("main", fresh, "main") as copying:
+                copying.step()
         finally:
             self.connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
+            fresh.close()
         if "live" in self.connection.db_names():
             self.connection.execute("DETACH live")
+        _set_journal(self.connection, self._config)
         _prepare(self.connection, self._config, generation)
 
     def scrub(self) -> bool:
@@ -337,7 +353,8 @@ def _open_on_disk(config: IndexConfig) -> IndexFile:
 
 
 def _connected(path: str, config: IndexConfig) -> apsw.Connection:
-    connection = apsw.Connection(path)
+    # A file that was deleted meanwhile is not made anew by whoever only joins: it would be public.
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     connection.wal_autocheckpoint(0)
     if config.shared:
         connection.set_busy_timeout(SHARED_WAIT_MS)
@@ -474,7 +491,7 @@ def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) 
         connection.pragma("application_id", APPLICATION_ID)
     if not (config.shared and fits):
         # Whoever shares a file that is in use leaves its journal as it is.
-        connection.execute(f"PRAGMA journal_mode={config.journal_mode}").fetchall()
+        _set_journal(connection, config)
     connection.execute(
         "PRAGMA synchronous=NORMAL; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY; "
         f"PRAGMA cache_size=-{WRITER_CACHE_KIB}"
@@ -486,6 +503,10 @@ def _prepare(connection: apsw.Connection, config: IndexConfig, generation: int) 
         connection.execute("COMMIT")
     connection.execute(_RECENT)
     connection.execute(_documents("live", "recent_"))
+
+
+def _set_journal(connection: apsw.Connection, config: IndexConfig) -> None:
+    connection.execute(f"PRAGMA journal_mode={config.journal_mode}").fetchall()
 
 
 def _fits(connection: apsw.Connection, identity: str) -> bool:
@@ -516,7 +537,7 @@ def _purged(connection: apsw.Connection) -> list[bytes]:
     return found
 
 
-def _keep_out(connection: apsw.Connection, purged: list[bytes]) -> None:
+def _keep_out(connection: apsw.Connection, purged: Iterable[bytes]) -> None:
     connection.executemany(
         "INSERT OR IGNORE INTO purged VALUES (?)", [(digest,) for digest in purged]
     )

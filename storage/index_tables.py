@@ -100,7 +100,6 @@ class IndexTables:
         }
         """The codes of event types. Never changed in place: views keep it."""
         self.filed_text = FullText(connection, "fts")
-        self.filed_text.unmerged = self.filed_text.count()
         self.recent_text = FullText(connection, "recent_fts")
         self.may_hold_dead = True
         """Whether ``reclaim`` has not found the file free of dead rows since some became so."""
@@ -138,6 +137,8 @@ class IndexTables:
                 if tx.visible:
                     self._set_meta("generation", tx.generation)
                 self._write_counters(tx)
+                # COMMIT adds what FTS5 still holds in memory.
+                segments = [(full_text, full_text.count() + 1) for full_text in tx.wrote]
                 self._end("COMMIT")
             except BaseException:
                 self._roll_back(tx)
@@ -146,8 +147,8 @@ class IndexTables:
             self.generation = tx.generation
         if tx.types:
             self.types = {**self.types, **tx.types}
-        for full_text in tx.wrote:
-            full_text.unmerged += 1
+        for full_text, count in segments:
+            full_text.has_grown_to(count)
         for remember in tx.after:
             remember()
 
@@ -375,6 +376,8 @@ class IndexTables:
     def _merge(self, full_text: FullText, piece: Callable[[int], bool], pages: int) -> bool:
         with self.transaction():
             more = piece(pages)
+            segments = full_text.count()
+        full_text.has_shrunk_to(segments)
         if not more:
             full_text.unmerged = 0
         return more

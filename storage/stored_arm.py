@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -187,15 +187,9 @@ class StoredArm:
         """Remove a session and keep it out until the index is built anew."""
         self.abandon_builds()
         self.forget(tx, session_id)
-        self.keep_out(tx, [_digest(session_id)])
-
-    def keep_out(self, tx: Transaction, digests: Iterable[bytes]) -> None:
-        """Keep the sessions of these digests out until the index is built anew."""
-        kept = tuple(digests)
-        self._tables.db.executemany(
-            "INSERT OR IGNORE INTO purged VALUES (?)", [(digest,) for digest in kept]
-        )
-        tx.after.append(lambda: self.purged.update(kept))
+        digest = _digest(session_id)
+        self._tables.db.execute("INSERT OR IGNORE INTO purged VALUES (?)", (digest,))
+        tx.after.append(lambda: self.purged.add(digest))
 
     def bury(self, tx: Transaction, session_id: str) -> None:
         """Remove the rows of a session, if it has any; a search may see it or not."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import apsw
 import pytest
 from attrs import define, evolve, field
 from builders import START, Log, header
@@ -104,6 +105,18 @@ def append(store: SessionStore, session_id: str, *texts: str) -> None:
     """Append user messages to a stored session, as another process does."""
     with store.open(session_id, "write") as handle:
         handle.append(messages(*texts, first=len(handle.read())))
+
+
+def damage_table(path: Path, table: str) -> None:
+    """Overwrite the first page of a table of an index; all else in the file can still be read."""
+    connection = apsw.Connection(str(path))
+    select = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
+    root: Any = connection.execute(select, (table,)).get
+    size: Any = connection.pragma("page_size")
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xa5" * size)
 
 
 def settle(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""An index whose process is killed at any file operation or commit of a pass, a rebuild, a purge.
+"""An index whose process is killed at any file operation or commit of whatever changes it.
 
 A child process kills itself at its k-th step, for k = 1 until it ends by itself; a write stops in
 the middle. Whoever opens the index afterwards finds what a fresh build finds, does not read again
@@ -19,7 +19,15 @@ import apsw
 import pytest
 import trio
 from inline_runtime import InlineRuntime
-from service_world import CountingStore, append, events_of, session, sessions_of, store_of
+from service_world import (
+    CountingStore,
+    append,
+    damage_table,
+    events_of,
+    session,
+    sessions_of,
+    store_of,
+)
 
 from session_query.actors import reconciliation
 from session_query.actors.composition import open_session_query
@@ -46,6 +54,14 @@ async def a_rebuild(query: SessionQuery) -> None:
 
 async def a_purge(query: SessionQuery) -> None:
     await query.purge("canary")
+
+
+async def a_look(query: SessionQuery) -> None:
+    await query.index_status()
+
+
+async def a_search(query: SessionQuery) -> None:
+    await sessions_of(query, "word")
 
 
 SCENES: list[Scene] = [a_pass, a_rebuild, a_purge]
@@ -227,6 +243,34 @@ def test_an_index_whose_process_was_killed_goes_on_where_it_was(
     assert len(left) > FEWEST_STEPS
     if scene is not a_purge:
         assert any(0 < sessions < 4 for sessions in left), left
+
+
+@pytest.mark.parametrize(
+    ("table", "scene", "journal"),
+    [("session", a_look, "wal"), ("session", a_look, "delete"), ("doc", a_search, "wal")],
+)
+def test_a_purged_session_stays_out_when_the_process_that_mends_is_killed(
+    tmp_path: Path, table: str, scene: Scene, journal: str
+) -> None:
+    stored, first = store(), tmp_path / "prepared" / "index.db"
+    prepare(stored, first, journal, a_purge)
+    run(stored, first, journal, a_purge)
+    damage_table(first, table)
+    whole = first.read_bytes()
+
+    async def check(query: SessionQuery) -> None:
+        assert {*await sessions_of(query, "word", limit=50)} == {"s0", "s1", "s2"}
+        assert (await query.index_status()).purged == 1
+
+    for step in count(1):
+        path = tmp_path / str(step) / "index.db"
+        path.parent.mkdir()
+        path.write_bytes(whole)
+        died = dies_at(step, partial(run, stored, path, journal, scene))
+        run(stored, path, journal, check)
+        if not died:
+            break
+    assert step > FEWEST_STEPS
 
 
 def check(stored: CountingStore, path: Path, journal: str, scene: Scene, right: object) -> None:

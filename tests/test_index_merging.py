@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from actor_world import message
+from builders import Log, header
+from service_world import append, sessions_of, store_of
 from service_world import session as stored_session
-from service_world import sessions_of, store_of
 
 from session_query import IndexConfig, MemoryStore, SessionQuery, open_session_query
 from session_query.actors import reconciliation
@@ -27,9 +29,9 @@ def index_of(query: SessionQuery) -> SearchIndex:
     return reconciler._lane.index
 
 
-def segments(index: SearchIndex) -> int:
-    """Segments of the full text in the file, as FTS5 itself numbers them."""
-    found = index._db.execute("SELECT count(DISTINCT segid) FROM fts_idx").get
+def segments(index: SearchIndex, table: str = "fts") -> int:
+    """Segments of the full text in the file, or of ``recent_fts``, as FTS5 itself numbers them."""
+    found = index._db.execute(f"SELECT count(DISTINCT segid) FROM {table}_idx").get
     assert isinstance(found, int)
     return found
 
@@ -58,6 +60,67 @@ async def test_commits_without_a_pause_do_not_pile_up_segments(
             await live.commit(message(f"word {number}"))
             assert await sessions_of(query, "word") == ["live"]
             assert index_of(query)._tables.unmerged <= 12
+
+
+# -- passes over many sessions --------------------------------------------------------------------
+
+SESSIONS = 40
+
+
+async def test_what_many_live_sessions_gained_is_one_segment() -> None:
+    async with (
+        open_session_query(store=MemoryStore(), index=INDEX) as query,
+        AsyncExitStack() as stack,
+    ):
+        live = [
+            await stack.enter_async_context(query.sessions.create(id=f"live{number}"))
+            for number in range(SESSIONS)
+        ]
+        await sessions_of(query, "word")
+        for passes in range(1, 6):
+            for session in reversed(live):
+                await session.commit(message(f"word{passes}"))
+            found = await sessions_of(query, f"word{passes}", limit=SESSIONS)
+            assert sorted(found) == sorted(session.header.id for session in live)
+            index = index_of(query)
+            assert segments(index, "recent_fts") == passes == index._tables.recent_text.unmerged
+
+
+@pytest.mark.parametrize("turns", [0, 1], ids=["between turns", "inside a turn"])
+async def test_what_many_stored_sessions_gained_is_few_segments(turns: int) -> None:
+    log = Log()
+    for _ in range(turns):
+        log.turn_start()
+    log.user("word")
+    ids = [f"s{number}" for number in range(SESSIONS)]
+    store = store_of(*((header(session_id), log.events) for session_id in ids))
+    async with open_session_query(store=store, index=INDEX) as query:
+        await sessions_of(query, "word")
+        for passes in range(1, 6):
+            before = segments(index_of(query))
+            for session_id in reversed(ids):
+                append(store, session_id, f"word{passes}", "other")
+            found = await sessions_of(query, f"word{passes}", limit=SESSIONS)
+            assert sorted(found) == sorted(ids)
+            # Inside a turn, what said that the log ends there goes as well.
+            assert segments(index_of(query)) <= before + 1 + turns
+
+
+def test_segments_are_counted_as_they_are_written_and_merged_in_time() -> None:
+    index = SearchIndex(INDEX, no_text)
+    # With hardly any memory to gather in, each document is a segment of its own.
+    index._db.execute("INSERT INTO fts(fts, rank) VALUES ('hashsize', 1)")
+    most, merges = 0, 0
+    for number in range(40):
+        written(index, *(f"word{number}x{place}" for place in range(50)))
+        assert index._tables.filed_text.count() == segments(index) >= 50
+        most = max(most, segments(index))
+        if index.is_overdue:
+            index.merge()
+            merges += 1
+    assert merges > 10
+    assert most < 400
+    index.close()
 
 
 # -- what one piece writes ------------------------------------------------------------------------

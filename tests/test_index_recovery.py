@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,12 +11,22 @@ import apsw
 import pytest
 import trio
 from actor_world import message
-from service_world import CountingStore, append, events_of, refused, session, sessions_of, store_of
+from service_world import (
+    CountingStore,
+    append,
+    damage_table,
+    events_of,
+    refused,
+    session,
+    sessions_of,
+    store_of,
+)
 
 from session_query.actors.composition import open_session_query
 from session_query.actors.service import SessionQuery
 from session_query.messages.config import IndexConfig
 from session_query.messages.errors import ErrorCode
+from session_query.storage import index
 from session_query.storage.index import SearchIndex
 from session_query.storage.index_file import APPLICATION_ID
 
@@ -110,9 +120,9 @@ class Rebuilds:
         self.count = 0
         real = SearchIndex.rebuild
 
-        def rebuild(index: SearchIndex) -> bool:
+        def rebuild(index: SearchIndex, purged: Iterable[bytes] = ()) -> bool:
             self.count += 1
-            return real(index)
+            return real(index, purged)
 
         monkeypatch.setattr(SearchIndex, "rebuild", rebuild)
 
@@ -227,6 +237,85 @@ async def test_a_purged_session_stays_out_whatever_else_is_damaged_while_the_ind
             assert {"s3", "long", "cjk"} <= {*found}
     # One page holds the list, and one leads to it.
     assert back <= 2
+
+
+async def test_a_purged_session_stays_out_when_the_search_that_mends_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, scope, real = tmp_path / "index.db", trio.CancelScope(), SearchIndex.rebuild
+    token = trio.lowlevel.current_trio_token()
+
+    def rebuild(index: SearchIndex, *purged: Iterable[bytes]) -> bool:
+        done = real(index, *purged)
+        trio.from_thread.run_sync(scope.cancel, trio_token=token)
+        return done
+
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+        await query.purge("s1")
+        await checkpointed(query, path)
+        damage_documents(path)
+        monkeypatch.setattr(SearchIndex, "rebuild", rebuild)
+        with scope:
+            await sessions_of(query, "word")
+        assert scope.cancelled_caught
+        assert "s1" not in await sessions_of(query, "word", limit=50)
+        assert (await query.index_status()).purged == 1
+
+
+async def test_what_another_service_purged_stays_out_when_this_one_mends(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    shared = IndexConfig(path=str(path), shared=True)
+    async with (
+        open_session_query(store=corpus(), index=shared) as one,
+        open_session_query(store=corpus(), index=shared) as other,
+    ):
+        await one.refresh()
+        await other.purge("s1")
+        await checkpointed(other, path)
+        damage_table(path, "session")
+        assert "s1" not in await sessions_of(one, "word", limit=50)
+        assert (await one.index_status()).purged == 1
+
+
+@pytest.mark.parametrize("table", ["session", "doc", "fts_data", "meta"])
+async def test_a_damaged_index_of_another_version_is_mended_and_keeps_purged_sessions_out(
+    tmp_path: Path, table: str
+) -> None:
+    path = tmp_path / "index.db"
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        await query.refresh()
+        await query.purge("s1")
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 0)
+    connection.close()
+    damage_table(path, table)
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        found = await sessions_of(query, "word", limit=50)
+        assert len(found) == 9
+        assert "s1" not in found
+
+
+async def test_a_rebuild_that_is_cancelled_leaves_an_index_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, path, scope = await right_answers(), tmp_path / "index.db", trio.CancelScope()
+    token, real = trio.lowlevel.current_trio_token(), SearchIndex._load
+    # An interruption is seen at once.
+    monkeypatch.setattr(index, "_INTERRUPT_CHECK", 1)
+
+    def load(index: SearchIndex) -> None:
+        trio.from_thread.run_sync(scope.cancel, trio_token=token)
+        real(index)
+
+    async with open_session_query(store=corpus(), index=config(path)) as query:
+        assert await answers(query) == right
+        monkeypatch.setattr(SearchIndex, "_load", load)
+        with scope:
+            await query.rebuild_index()
+        assert scope.cancelled_caught
+        with trio.fail_after(20):
+            assert await answers(query) == right
 
 
 async def test_a_purge_of_a_damaged_index_is_done(tmp_path: Path) -> None:
