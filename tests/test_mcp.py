@@ -94,6 +94,28 @@ async def test_the_first_search_tells_how_far_the_index_is(world: McpWorld) -> N
     assert [done for done, *_ in told] == sorted({done for done, *_ in told})
 
 
+async def test_a_running_server_and_the_command_line_share_one_index(
+    world: McpWorld, command_line: CommandLine
+) -> None:
+    family(world)
+    log = Log()
+    log.user("a lantern in the harbour")
+    search = ("search", "lantern", "--json", "--store", world.store)
+    async with world.client() as client:
+        await client.call_tool("session_search", {"query": "login"})
+        world.write("later", log)
+        run = command_line.process(*search, **world.environment)
+        found = await client.call_tool("session_search", {"query": "lantern"})
+    assert [hit["best_match"]["session_id"] for hit in run.records] == ["later"]
+    assert [hit["session_id"] for hit in data_of(found)["hits"]] == ["later"]
+    (index,) = (world.root / "cache" / "session-query").glob("*.db")
+    status = command_line.process(
+        "index", "status", "--json", "--store", world.store, **world.environment
+    )
+    assert status.records[0]["path"] == str(index)
+    assert status.records[0]["sessions"] == 4
+
+
 async def test_a_long_result_is_a_preview_and_a_link(world: McpWorld) -> None:
     log = Log()
     log.user("beginning " + "é" * 100_000 + "\r\n end")
