@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ from foreign_logs import MAIN, OTHER, THIRD, add, message, meta, prompt, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonl_files import OsFilesAt
+from told_changes import begun, watched
 
 from session_query.storage.claude_code import ClaudeCodeStore
 from session_query.storage.codex import CodexStore
@@ -110,14 +110,6 @@ def stores(root: Path) -> dict[str, SessionStore]:
     }
 
 
-@contextmanager
-def watched(store: SeveralStores) -> Iterator[SeveralStores]:
-    try:
-        yield store
-    finally:
-        store.unwatch()
-
-
 def fresh(root: Path) -> tuple[dict[str, Snapshot], list[str]]:
     """What stores that never looked before find."""
     sweep = SeveralStores(stores(root)).sweep()
@@ -135,9 +127,7 @@ def test_what_is_told_is_what_two_sweeps_tell_apart(
         disk.begin("-a", MAIN)
         disk.roll("-a", OTHER)
         with watched(SeveralStores(stores(root))) as store:
-            began = store.changes(None)
-            assert began is not None
-            token = began.token
+            token = begun(store)
             before, _ = fresh(root)
             for steps in rounds:
                 for action, project, session_id in steps:

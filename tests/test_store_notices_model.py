@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonl_files import BODY, OsFilesAt, row, session_line
+from told_changes import begun, watched
 
 from session_query import JsonlStore
 from session_query.messages.header import SessionHeader
-from session_query.storage.contract import Changes, Snapshot, Sweep
+from session_query.storage.contract import Snapshot, Sweep
 from session_query.storage.layout import encode_segment
 
 LATE = 1 << 62
@@ -110,14 +111,6 @@ STEP = st.tuples(ACTIONS, st.sampled_from(PROJECTS), st.sampled_from(IDS))
 STEPS = st.lists(st.lists(STEP, min_size=1, max_size=3), max_size=12)
 
 
-@contextmanager
-def watched(store: JsonlStore) -> Iterator[JsonlStore]:
-    try:
-        yield store
-    finally:
-        store.unwatch()
-
-
 def by_id(sweep: Sweep) -> dict[str, Snapshot]:
     return {snapshot.header.id: snapshot for snapshot in sweep.snapshots}
 
@@ -134,12 +127,6 @@ def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[
     return {session_id for session_id in after if after[session_id] != before.get(session_id)}
 
 
-def begun(store: JsonlStore) -> Changes:
-    changes = store.changes(None)
-    assert changes is not None
-    return changes
-
-
 @settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_what_is_told_is_what_two_sweeps_tell_apart(
@@ -151,7 +138,7 @@ def test_what_is_told_is_what_two_sweeps_tell_apart(
         disk.write("--w--", "s")
         disk.write("--v--", "t")
         with watched(JsonlStore(root, files=OsFilesAt(LATE))) as store:
-            token = begun(store).token
+            token = begun(store)
             before = fresh(root)
             held = contents(root, before)
             for steps in rounds:

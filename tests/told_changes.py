@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
 from session_query.storage.contract import SessionStore
+
+S = TypeVar("S", bound=SessionStore)
+
+
+@contextmanager
+def watched(store: S) -> Iterator[S]:
+    """A store that takes no more notice of changes behind the block."""
+    try:
+        yield store
+    finally:
+        store.unwatch()
 
 
 def begun(store: SessionStore) -> str:
