@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from importlib.metadata import version
 from itertools import count
-from pathlib import Path
 from typing import Final
 
 COMMIT_VARIABLE: Final = "SESSION_QUERY_COMMIT"
@@ -59,16 +58,14 @@ def fresh_seeds(number: int | None = DEFAULT_COUNT) -> tuple[str, Iterable[int]]
 
 
 def _state() -> str:
-    """The commit that is checked out, or the version where there is no checkout."""
+    """The commit that is checked out where we run, or the version where that is no checkout."""
     named = os.environ.get(COMMIT_VARIABLE)
     if named:
         return f"commit {named}"
-    root = Path(__file__).resolve().parent.parent
-    command = ["git", "-C", str(root), "-c", "safe.directory=*", "rev-parse", "HEAD"]
-    if (root / ".git").exists():
-        try:
-            found = subprocess.run(command, capture_output=True, check=True, text=True)
-            return f"commit {found.stdout.strip()}"
-        except (OSError, subprocess.CalledProcessError):
-            pass
+    command = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, check=True, text=True)
+        return f"commit {found.stdout.strip()}"
+    except (OSError, subprocess.CalledProcessError):
+        pass
     return f"version {version('session-query')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -147,9 +148,18 @@ def test_a_commit_gives_seeds_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(fresh_seeds(3)[1]) != list(first)
 
 
-def test_without_a_commit_seeds_come_from_the_checkout_or_the_version() -> None:
-    source, _ = fresh_seeds(1)
-    assert source.startswith(("commit ", "version "))
+def test_seeds_come_from_the_checkout_we_run_in_or_from_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(seeds.COMMIT_VARIABLE, raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert fresh_seeds(1)[0].startswith("version ")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.example")
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "Begin"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert fresh_seeds(1)[0] == f"commit {head.stdout.strip()}"
 
 
 def test_a_seed_may_be_a_commit() -> None:
