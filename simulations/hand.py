@@ -49,6 +49,8 @@ class Hand:
     """Draws the headers of sessions, as in ``header_of``."""
     torn: dict[tuple[str, str], tuple[Log, bytes]] = field(factory=dict, init=False)
     """What is missing of a record that was begun, and the log that it completes."""
+    _gone_on: set[tuple[str, str]] = field(factory=set, init=False)
+    """Logs in which somebody went on behind a record that their own writer could not cut."""
 
     @property
     def _disk(self) -> SimulatedDisk:
@@ -126,9 +128,15 @@ class Hand:
             file.append(data)
             file.sync()
 
+    def _go_on(self, store: str, log: Log, data: bytes) -> None:
+        """Append what begins with a new record, whatever stands before it."""
+        if not self._disk.content(path_of(store, log.header)).endswith(b"\n"):
+            self._gone_on.add((store, log.header.id))
+        self._append_bytes(store, log, data)
+
     def _append(self, rng: Random, store: str, log: Log) -> str:
         added = self._draw(rng, log.events)
-        self._append_bytes(store, log, b"".join(map(event_line, added)))
+        self._go_on(store, log, b"".join(map(event_line, added)))
         return self._record("appends to", store, Log(log.header, (*log.events, *added)))
 
     def _tear(self, rng: Random, store: str, log: Log) -> str:
@@ -136,7 +144,7 @@ class Hand:
         added = self._draw(rng, log.events)
         last = event_line(added[-1])
         at = rng.randrange(len(last))
-        self._append_bytes(store, log, b"".join(map(event_line, added[:-1])) + last[:at])
+        self._go_on(store, log, b"".join(map(event_line, added[:-1])) + last[:at])
         now = Log(log.header, (*log.events, *added[:-1]))
         self.torn[store, log.header.id] = Log(log.header, (*log.events, *added)), last[at:]
         return self._record("tears", store, now)
@@ -228,7 +236,7 @@ class Hand:
     # -- audits -------------------------------------------------------------------------------
 
     def read(self, store: str, header: SessionHeader) -> Log | None:
-        """What is on the disk, as anybody can read it: whole lines up to the first bad one."""
+        """What is on the disk, as anybody can read it: whole records up to the first bad line."""
         try:
             content = self._world.disk.peer(AUDITOR).content(path_of(store, header))
         except (FileNotFoundError, NotADirectoryError):
@@ -237,6 +245,8 @@ class Hand:
         events: list[Event] = []
         for line in lines:
             event = _event(line)
+            if event is None and (store, header.id) in self._gone_on:
+                event = _behind_torn(line)
             if event is None or event.seq != len(events):
                 break
             events.append(event)
@@ -307,6 +317,17 @@ def _event(line: bytes) -> Event | None:
         None if sources is None else tuple(seq for source in sources for seq in _seqs(source)),
         found.ignorable,
     )
+
+
+def _behind_torn(line: bytes) -> Event | None:
+    """A whole record behind one that broke off and could not be cut, where somebody went on."""
+    at = line.find(b'{"type":', 1)
+    while at > 0:
+        event = _event(line[at:])
+        if event is not None:
+            return event
+        at = line.find(b'{"type":', at + 1)
+    return None
 
 
 def _odd_event(line: bytes) -> Event | None:
