@@ -63,7 +63,7 @@ async def open_session_query(
         from .search_executor import SearchExecutor
 
         reconciler = IndexReconciler(index, config, sessions, inventory, pool, runtime)
-        executor = SearchExecutor(reconciler, runtime, config, index)
+        executor = SearchExecutor(reconciler, config, index)
         async with running(reconciler):
             if index.open_at == "startup":
                 await reconciler.open()

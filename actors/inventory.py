@@ -149,13 +149,11 @@ class Inventory:
         """Whether a look would certainly find what was held at a moment; never blocks."""
         stock = self._present()
         store, token = stock.mounted.store, stock.token
-        return (
-            (stock.mounted.epoch, stock.journal.number) == (epoch, moment)
-            and store is not None
-            and token is not None
-            and not stock.doubted
-            and store.is_unchanged(token)
-        )
+        if (stock.mounted.epoch, stock.journal.number) != (epoch, moment):
+            return False
+        if store is None:
+            return True
+        return token is not None and not stock.doubted and store.is_unchanged(token)
 
     async def told(self) -> Stock | None:
         """As ``look``, but ``None`` where that would take a sweep."""

@@ -7,9 +7,10 @@ from typing import TypeVar, TypeVarTuple
 
 import trio
 from attrs import define, field
+from trio.lowlevel import checkpoint_if_cancelled
 
 from ..storage.index import SearchIndex
-from ..storage.index_view import Reader
+from ..storage.index_view import Reader, View
 from .holding import holding
 from .runtime import Runtime
 
@@ -40,13 +41,42 @@ class WriterLane:
             self.index.arm()
             return await self._runtime.call(fn, *args)
 
-    async def lend(self, reader: Reader, fn: Callable[[*Ts], R], *args: *Ts) -> R:
-        """As ``call``, and keep the lane for ``reader`` until ``give_back``, whatever comes."""
-        await self._limiter.acquire_on_behalf_of(reader)
-        return await self._start(fn, *args)
+    async def take(self, reader: Reader) -> None:
+        """Hold the lane on behalf of ``reader`` until ``show`` or ``give_back`` lets go of it."""
+        await checkpoint_if_cancelled()
+        try:
+            self._limiter.acquire_on_behalf_of_nowait(reader)
+        except trio.WouldBlock:
+            await self._limiter.acquire_on_behalf_of(reader)
+
+    async def show(
+        self,
+        reader: Reader,
+        open_view: Callable[[], View],
+        read: Callable[[View], R],
+        opened: Callable[[], None],
+    ) -> R:
+        """Open a view with the lane that ``reader`` holds, and read it, in one visit of a thread.
+
+        ``opened`` is called once the view has been opened, or has failed to. From then on nobody
+        waits for the lane, unless the reader has no connection of its own.
+        """
+
+        def between() -> None:
+            opened()
+            if reader.owned:
+                self._limiter.release_on_behalf_of(reader)
+
+        self.index.arm()
+        return await self._runtime.call_in_two(
+            open_view,
+            read,
+            between=between,
+            interrupts=(self.index.interrupt, reader.interrupt),
+        )
 
     def give_back(self, reader: Reader) -> None:
-        """Release what ``reader`` holds: its snapshot, and the lane where it was lent."""
+        """Release what ``reader`` holds: its snapshot, and the lane where it has that still."""
         reader.release()
         if reader in self._limiter.statistics().borrowers:
             self._limiter.release_on_behalf_of(reader)

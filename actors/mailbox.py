@@ -168,7 +168,7 @@ class Mailbox:
             except trio.WouldBlock:
                 await self._send.send(envelope)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
-            raise self._refusal() from self._failure
+            raise self.refusal() from self._failure
         return await envelope.reply()
 
     async def serve(
@@ -224,14 +224,15 @@ class Mailbox:
     def _refuse(self, envelope: _Envelope[Any]) -> None:
         if envelope.result is not None:
             return
-        refusal = self._refusal()
-        refusal.__cause__ = self._failure
-        envelope.settle(outcome.Error(refusal))
+        envelope.settle(outcome.Error(self.refusal()))
 
-    def _refusal(self) -> MailboxClosed:
-        if self._failure is not None:
-            return ActorCrashed(f"{self.name} crashed: {self._failure!r}")
-        return MailboxClosed(f"{self.name} is closed")
+    def refusal(self) -> MailboxClosed:
+        """What ``ask`` raises once the mailbox is closed, with its cause."""
+        if self._failure is None:
+            return MailboxClosed(f"{self.name} is closed")
+        refusal = ActorCrashed(f"{self.name} crashed: {self._failure!r}")
+        refusal.__cause__ = self._failure
+        return refusal
 
     def close(self) -> None:
         """Take no more requests; the queued ones are still handled. Again is harmless."""

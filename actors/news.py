@@ -51,6 +51,10 @@ class GenerationNews:
         finally:
             self._covered = seen
 
+    def cover(self, commits: int) -> None:
+        """Know that the index holds everything up to this number of commits, without a pass."""
+        self._covered = commits
+
     async def after(self, generation: int) -> int:
         """Wait for a generation beyond this one, and return the newest.
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar, TypeVarTuple, assert_never
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from ..history.request import SearchRequest, in_stored_workspaces
 from ..messages.config import IndexConfig, QueryConfig, identity
@@ -29,18 +29,21 @@ from .holding import holding
 from .inventory import Inventory
 from .lane import WriterLane
 from .log_keeper import LogKeeper
-from .mailbox import Mailbox, Request
+from .mailbox import Mailbox, MailboxClosed, Request
 from .news import GenerationNews
 from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
-from .reconciliation import Agreement, Observation, Reconciliation, observe
+from .reconciliation import Agreement, Gains, Observation, Reconciliation, observe, small_gains
 from .registry import Sessions
 from .runtime import Runtime
 
 RANK: Final = 1
 
-SPARE_SERVERS: Final = 4
-"""Requests beyond one of each search that the reconciler can have in hand."""
+UNKEPT_EVENTS: Final = 64
+"""Events that searches follow by themselves before upkeep is thought of."""
+
+SERVERS: Final = 8
+"""Requests that the reconciler can have in hand."""
 
 MOVABLE_EVENTS: Final = 512
 """Stored events of a live session that stay in memory before they are moved to the file."""
@@ -60,15 +63,6 @@ Ts = TypeVarTuple("Ts")
 _log = logging.getLogger(__name__)
 
 Titles: TypeAlias = dict[str, tuple[str, SessionTitle | None]]
-
-
-@frozen
-class OpenView(Request[View]):
-    """Bring the index up to date and fix what a page is made from, pinning ``reader`` to it."""
-
-    reader: Reader
-    request: SearchRequest
-    ranking: Ranking | None
 
 
 @frozen
@@ -127,15 +121,7 @@ class ReadStatus(Request[IndexStatus]):
 
 
 ReconcilerRequest: TypeAlias = (
-    OpenView
-    | OpenReader
-    | Refresh
-    | ReadTitles
-    | ChangedSince
-    | Rebuild
-    | Mend
-    | Purge
-    | ReadStatus
+    OpenReader | Refresh | ReadTitles | ChangedSince | Rebuild | Mend | Purge | ReadStatus
 )
 
 
@@ -148,8 +134,13 @@ class Pass:
     waiters: int = 0
     begun: bool = False
     completed: bool = False
-    error: SessionQueryError | None = None
+    error: SessionQueryError | MailboxClosed | None = None
     listeners: list[Callable[[Progress], None]] = field(factory=list)
+
+    def refuse(self, refusal: MailboxClosed) -> None:
+        """Tell whoever waits that this pass will not run."""
+        self.error = refusal
+        self.settled.set()
 
     def report(self, progress: Progress) -> None:
         """Tell everyone who asked how far the pass has come."""
@@ -190,10 +181,12 @@ class IndexReconciler:
         self._opening = trio.Lock()
         self._showing = trio.Lock()
         """Held while live sessions are brought to one instant, so that no view sees two."""
-        self._changing = trio.Lock()
+        self._changing = trio.CapacityLimiter(1)
         """Held by whoever changes what the index holds: a pass, upkeep, a purge, a rebuild."""
         self._next: Pass | None = None
         self._wanted = trio.Event()
+        self._unkept = 0
+        """Events that were followed since upkeep was last thought of."""
         self._upkeep = trio.CancelScope()
         """Of the upkeep that is done while no pass is wanted."""
         self._log_keeper = LogKeeper(runtime, self._mend)
@@ -207,15 +200,42 @@ class IndexReconciler:
 
     # -- what others call ---------------------------------------------------------------------
 
-    async def open_view(
-        self, reader: Reader, request: SearchRequest, ranking: Ranking | None
-    ) -> View:
-        """A view at least as fresh as this call. ``give_back`` the reader, whatever happens.
+    async def show(
+        self,
+        reader: Reader,
+        request: SearchRequest,
+        ranking: Ranking | None,
+        read: Callable[[View], R],
+    ) -> R:
+        """What ``read`` makes of a view that is at least as fresh as this call.
+
+        The view is opened and read in one visit of a worker thread, for the task that asks: a
+        round by the mailbox would cost as much. ``give_back`` the reader, whatever happens.
 
         Raises:
-            SessionQueryError: the pass failed, or the view cannot be opened.
+            SessionQueryError: the pass failed, or the view cannot be opened or read.
+            MailboxClosed: the reconciler has closed.
         """
-        return await self.mailbox.ask(OpenView(reader, request, ranking))
+        while True:
+            if self.mailbox.closed:
+                raise self.mailbox.refusal()
+            open_view = partial(self._view, reader, request, ranking)
+            lane = self._lane
+            gains = self._small_gains(lane) if lane is not None else None
+            try:
+                if lane is not None and gains is not None:
+                    return await self._follow_and_show(lane, gains, reader, open_view, read)
+                await self._fresh(None)
+                lane = await self.open()
+                # Whoever brings live sessions to one instant is not between two slices then.
+                async with holding(self._showing):
+                    await lane.take(reader)
+                return await lane.show(reader, partial(open_view, lane.index), read, _nothing)
+            except Overtaken:
+                # The next pass needs the lane, which the reader may hold.
+                self.give_back(reader)
+                # Whatever seemed to agree, only a pass finds out what the index is like now.
+                self._disagree()
 
     async def open_reader(self) -> Reader:
         """A reader of the index, which is opened for it; its owner closes it."""
@@ -273,7 +293,7 @@ class IndexReconciler:
                     self.news.run_beside, self._unseen, refresh, name="reconciler store news"
                 )
                 async with PlainNursery() as servers:
-                    for number in range(self._config.search_concurrency + SPARE_SERVERS):
+                    for number in range(SERVERS):
                         servers.start_soon(self._serve, name=f"reconciler {number}")
                 passes.cancel_scope.cancel(reason="the reconciler has closed")
         finally:
@@ -301,8 +321,6 @@ class IndexReconciler:
 
     async def _handle(self, request: ReconcilerRequest) -> object:
         match request:
-            case OpenView():
-                return await self._open_view(request)
             case OpenReader():
                 lane = await self.open()
                 return await self._runtime.call(lane.index.open_reader)
@@ -328,21 +346,65 @@ class IndexReconciler:
                 return await lane.call(lane.index.status)
         assert_never(request)
 
-    async def _open_view(self, request: OpenView) -> View:
-        while True:
-            await self._fresh(None)
-            lane = await self.open()
-            open_view = partial(self._view, lane.index, request)
-            try:
-                async with holding(self._showing):
-                    if lane.index.has_snapshots:
-                        return await lane.call(open_view)
-                    return await lane.lend(request.reader, open_view)
-            except Overtaken:
-                # The next pass needs the lane, which the reader may have been lent.
-                lane.give_back(request.reader)
-                # Whatever seemed to agree, only a pass finds out what the index is like now.
-                self._disagree()
+    def _small_gains(self, lane: WriterLane) -> Gains | None:
+        """What live sessions have gained, where that alone is new, and so little that no pass is
+        worth waiting for; ``None`` otherwise."""
+        agreed = self._agreement
+        if (
+            agreed is None
+            or agreed.commits == self._sessions.commits.value
+            or self._next is not None
+            or not self._agrees_but_for_commits()
+            or lane.index.log.is_held
+        ):
+            return None
+        return small_gains(self._sessions, agreed, lane.index.live)
+
+    async def _follow_and_show(
+        self,
+        lane: WriterLane,
+        gains: Gains,
+        reader: Reader,
+        open_view: Callable[[SearchIndex], View],
+        read: Callable[[View], R],
+    ) -> R:
+        """Do what a pass would, in the visit of the thread that opens the view."""
+        index, followed = lane.index, False
+
+        def follow_and_open() -> View:
+            nonlocal followed
+            while index.follow(gains.snapshots):
+                pass
+            followed = True
+            return open_view(index)
+
+        def opened() -> None:
+            if followed:
+                self._remember(lane, gains)
+            self._changing.release_on_behalf_of(reader)
+
+        self._changing.acquire_on_behalf_of_nowait(reader)
+        try:
+            await lane.take(reader)
+            return await lane.show(reader, follow_and_open, read, opened)
+        finally:
+            if reader in self._changing.statistics().borrowers:
+                # It was cancelled before it had begun.
+                self._changing.release_on_behalf_of(reader)
+
+    def _remember(self, lane: WriterLane, gains: Gains) -> None:
+        """Know what the index has been made to agree with, without a pass."""
+        assert self._agreement is not None
+        self._agreement = evolve(
+            self._agreement, generation=lane.index.generation, commits=gains.commits
+        )
+        self.news.cover(gains.commits)
+        self.generations.publish(lane.index.generation)
+        self._log_keeper.mind(lane.index)
+        self._unkept += gains.events
+        if self._unkept >= UNKEPT_EVENTS:
+            # Wakes who runs passes, and so the upkeep behind them.
+            self._wanted.set()
 
     async def _titles(self, session_ids: tuple[str, ...], store: SessionStore | None) -> Titles:
         if self._lane is None:
@@ -429,23 +491,29 @@ class IndexReconciler:
         if self._index_config.shared:
             await lane.call(lane.index.catch_up)
 
-    def _view(self, index: SearchIndex, request: OpenView) -> View:
+    def _view(
+        self,
+        reader: Reader,
+        request: SearchRequest,
+        ranking: Ranking | None,
+        index: SearchIndex,
+    ) -> View:
         if index.incarnation != self._agreed_incarnation:
             # Emptied, or about to be brought in order, since the pass that this search waited for.
             raise Overtaken
-        asked, canonical_cwd = request.request, self._config.canonical_cwd
+        asked, canonical_cwd = request, self._config.canonical_cwd
         if canonical_cwd is not identity and asked.session_filters:
             try:
                 asked = in_stored_workspaces(asked, index.workspaces(), canonical_cwd)
             except Exception as error:
                 raise index_failed(f"canonical_cwd failed: {error!r}") from error
         return index.open_view(
-            request.reader,
+            reader,
             asked,
             instance=self.instance,
             epoch=self._epoch or 0,
             store_bound=self._store_bound,
-            ranking=request.ranking,
+            ranking=ranking,
             skipped=self._skipped,
         )
 
@@ -484,16 +552,24 @@ class IndexReconciler:
 
     def _agrees(self) -> bool:
         """Whether a pass that began now would certainly find nothing to do."""
+        agreed = self._agreement
+        return (
+            agreed is not None
+            and agreed.commits == self._sessions.commits.value
+            and self._agrees_but_for_commits()
+        )
+
+    def _agrees_but_for_commits(self) -> bool:
+        """Whether a pass that began now could only find changes of live sessions."""
         lane, agreed = self._lane, self._agreement
         return (
             lane is not None
             and agreed is not None
             and not agreed.unsettled
-            and not self._changing.locked()
+            and self._changing.available_tokens == 1
             and not self._index_config.shared
             and agreed.generation == lane.index.generation
             and self._agreed_incarnation == lane.index.incarnation
-            and agreed.commits == self._sessions.commits.value
             and self._inventory.is_unchanged(agreed.epoch, agreed.moment)
         )
 
@@ -521,7 +597,7 @@ class IndexReconciler:
             while True:
                 if not self._wanted.is_set():
                     await self._wanted.wait()
-                self._wanted = trio.Event()
+                self._wanted, self._unkept = trio.Event(), 0
                 current, self._next = self._next, None
                 if current is not None:
                     await self._run_pass(current)
@@ -534,6 +610,8 @@ class IndexReconciler:
                 await self._keep_up(self._tidy)
         except Exception as failure:
             self.mailbox.crash(failure)
+            if self._next is not None:
+                self._next.refuse(self.mailbox.refusal())
             raise
 
     async def _keep_log(self) -> None:
@@ -552,6 +630,10 @@ class IndexReconciler:
                 current.completed = True
         except SessionQueryError as error:
             current.error = error
+        except Exception as failure:
+            self.mailbox.crash(failure)
+            current.error = self.mailbox.refusal()
+            raise
         finally:
             current.settled.set()
 
@@ -636,6 +718,10 @@ class IndexReconciler:
                 await self._mend(self.incarnation, damage)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 async def _until(attempt: Callable[[], Awaitable[bool]], what: str) -> None:

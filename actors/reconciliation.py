@@ -20,7 +20,7 @@ from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.records import Progress, Skipped
 from ..storage.contract import Damaged, SessionStore, Snapshot, StoreError
 from ..storage.index import SLICE_EVENTS, SearchIndex
-from ..storage.live_arm import LiveEntry, LiveSnapshot
+from ..storage.live_arm import LiveArm, LiveEntry, LiveSnapshot
 from ..storage.log_slices import Continuation, Piece, SessionSlice, read_slices
 from .binding import Mounted, StoreBinding
 from .damage import refuse_damage, skipped_of, source_conflict
@@ -35,7 +35,7 @@ from .registry import Sessions
 CHUNK_SESSIONS: Final = 64
 """Changed sessions that one reading task takes at a time."""
 
-BUILD_BATCHES: Final = 32
+BUILD_BATCHES: Final = 17
 """Batches that one pass wrote before it merges their segments itself."""
 
 BATCH_CHARS: Final = 4 * 1024 * 1024
@@ -43,6 +43,12 @@ BATCH_CHARS: Final = 4 * 1024 * 1024
 
 PENDING_BATCHES: Final = 2
 """Batches of slices that wait for the writer before the reader does."""
+
+GAINING_SESSIONS: Final = 16
+"""Changed live sessions that a search follows by itself."""
+
+GAINED_EVENTS: Final = 256
+"""Events that a search follows by itself, some 10 ms."""
 
 _FORGET_SESSIONS: Final = 200
 
@@ -81,6 +87,36 @@ class Observation:
     """When it was seen, in the journal of what it holds."""
     commits: int
     """How often live sessions had changed at that instant."""
+
+
+@frozen
+class Gains:
+    """Events that live sessions have gained since the index was made to agree with them."""
+
+    snapshots: tuple[LiveSnapshot, ...]
+    commits: int
+    """How often live sessions had changed."""
+    events: int
+
+
+def small_gains(sessions: Sessions, agreed: Agreement, live: LiveArm) -> Gains | None:
+    """What live sessions gained, if nothing else is new of them and one transaction takes it all.
+
+    The store must not have changed since the agreement, and nobody be changing the index.
+    """
+    changed = sessions.changed_since(agreed.commits)
+    if changed is None or len(changed) > GAINING_SESSIONS:
+        return None
+    snapshots, gained = list[LiveSnapshot](), 0
+    for session_id in changed:
+        session, entry = sessions.get(session_id), live.entries.get(session_id)
+        if session is None or entry is None or entry.source is not session or not entry.visible:
+            return None
+        snapshots.append(LiveSnapshot(session, session.length, entry.persisted))
+        gained += session.length - entry.indexed
+    if gained > GAINED_EVENTS:
+        return None
+    return Gains(tuple(snapshots), sessions.commits.value, gained)
 
 
 async def observe(

@@ -29,6 +29,7 @@ from trio.lowlevel import (
 )
 
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
@@ -60,6 +61,21 @@ class Runtime(Protocol):
         must neither raise nor block.
         """
 
+    async def call_in_two(
+        self,
+        first: Callable[[], T],
+        second: Callable[[T], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        """As ``call``, for ``first`` and then ``second`` of what it returned, in one visit.
+
+        ``between`` is called on the Trio thread as soon as ``first`` has ended, however it has, and
+        never where it has not started. A cancellation calls the interrupt of the part that it
+        meets; ``second`` does not start after it.
+        """
+
     async def call_or_abandon(
         self, fn: Callable[[*Ts], R], *args: *Ts, afterwards: Callable[[], None]
     ) -> R:
@@ -79,6 +95,10 @@ class RuntimeStatistics:
     """Calls whose caller waits for them."""
     abandoned: int
     """Calls that nobody waits for and that have not returned yet."""
+
+
+class _Stopped(Exception):
+    """A call in two parts was cancelled during the first."""
 
 
 def _nothing() -> None:
@@ -127,6 +147,40 @@ class TrioRuntime:
             if raise_cancel is not None:
                 raise_cancel()
             raise
+
+    async def call_in_two(
+        self,
+        first: Callable[[], T],
+        second: Callable[[T], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        token, passed, stopped = current_trio_token(), False, False
+
+        def interrupt() -> None:
+            nonlocal stopped
+            stopped = True
+            interrupts[passed]()
+
+        def hand_over() -> None:
+            nonlocal passed
+            passed = True
+            between()
+            if stopped:
+                # It may have come when ``second`` had already begun.
+                interrupts[1]()
+
+        def both() -> R:
+            try:
+                value = first()
+            finally:
+                token.run_sync_soon(hand_over)
+            if stopped:
+                raise _Stopped
+            return second(value)
+
+        return await self.call(both, interrupt=interrupt)
 
     async def call_or_abandon(
         self, fn: Callable[[*Ts], R], *args: *Ts, afterwards: Callable[[], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import Final
 
 from attrs import define, field, frozen
@@ -15,11 +16,10 @@ from ..messages.header import SessionHeader
 from ..messages.records import Skipped
 from ..storage.index_file import IndexDamaged
 from ..storage.index_scan import Found, scan
-from ..storage.index_view import Ranking, Reader
+from ..storage.index_view import Ranking, Reader, View
 from .mailbox import Mailbox, Request
 from .nursery import PlainNursery
 from .reconciler import IndexReconciler
-from .runtime import Runtime
 
 RANK: Final = 0
 
@@ -51,7 +51,6 @@ class SearchExecutor:
     """Serves searches with ``search_concurrency`` tasks; each owns one reader of the index."""
 
     _reconciler: IndexReconciler
-    _runtime: Runtime
     _config: QueryConfig
     _index_config: IndexConfig
     mailbox: Mailbox = field(factory=lambda: Mailbox("search executor", RANK), init=False)
@@ -113,14 +112,8 @@ class SearchExecutor:
     async def _search(self, reader: Reader, request: SearchRequest) -> SearchResult:
         kept = self._rankings.get(request.fingerprint)
         try:
-            view = await self._reconciler.open_view(reader, request, kept)
-            found = await self._runtime.call(
-                scan,
-                reader,
-                view,
-                self._index_config,
-                self._config.redact,
-                interrupt=reader.interrupt,
+            view, found = await self._reconciler.show(
+                reader, request, kept, partial(self._scan, reader)
             )
         finally:
             self._reconciler.give_back(reader)
@@ -131,6 +124,9 @@ class SearchExecutor:
             next_cursor = encode_cursor(request, self._reconciler.instance, view.generation, offset)
         target = view.target.header if view.target is not None else None
         return SearchResult(found, next_cursor, target, view.skipped, bool(view.tokens))
+
+    def _scan(self, reader: Reader, view: View) -> tuple[View, Found]:
+        return view, scan(reader, view, self._index_config, self._config.redact)
 
     def _keep(self, request: SearchRequest, ranking: Ranking) -> None:
         self._rankings[request.fingerprint] = ranking

@@ -11,8 +11,9 @@ from typing import Final
 from corpus import Corpus, long_log, user_message
 from measure import Row, a_few, row, timed_async
 from plain import PlainSearch
+from stored import told
 
-from session_query import EventDraft, IndexConfig, JsonlStore, LiveSession, open_session_query
+from session_query import EventDraft, LiveSession
 from session_query.messages.event import Event
 from session_query.messages.header import SessionHeader
 
@@ -29,7 +30,7 @@ _WORD: Final = "plumbline"
 async def after_commit(
     folder: Path, corpus: Corpus, rounds: int, counts: Sequence[int]
 ) -> list[Row]:
-    """A search right after one commit, in an otherwise empty corpus."""
+    """A search right after one commit, beside an empty store that tells of changes."""
     rows: list[Row] = []
     ours: dict[int, float] = {}
     for length in LENGTHS:
@@ -75,13 +76,11 @@ async def _search_after_commit(
     folder: Path, logs: Sequence[tuple[Event, ...]], rounds: int
 ) -> tuple[float, float]:
     """Medians in ms of a search behind a commit, and of the next one."""
-    store = JsonlStore(folder / "empty")
-    index = IndexConfig(path=str(folder / f"live-{len(logs)}-{len(logs[0])}.db"))
+    store = folder / "empty"
+    store.mkdir(exist_ok=True)
+    index = folder / f"live-{len(logs)}-{len(logs[0])}.db"
     after, unchanged = [], []
-    async with (
-        open_session_query(store=store, index=index) as query,
-        AsyncExitStack() as stack,
-    ):
+    async with told(store, index) as query, AsyncExitStack() as stack:
         for log in logs:
             live = await stack.enter_async_context(query.sessions.create(durable=False))
             await _commit(live, log)

@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import frozen
 
-from .whitespace import collapse
+from .whitespace import JS_WHITESPACE, collapse
 
 ELLIPSIS: Final = "…"
 
@@ -86,7 +86,7 @@ def _folded_before(text: str, end: int, wanted: int) -> tuple[str, bool]:
         begin = max(0, end - width)
         window = text[begin:end]
         folded = collapse(window)
-        if folded and not collapse(window[-1:]):
+        if folded and window[-1] in JS_WHITESPACE:
             folded += " "
         if begin == 0:
             return folded, False

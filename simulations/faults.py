@@ -226,11 +226,15 @@ _BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
 )
 """What bounds slices, blocks, caches and scans: small, so that a small corpus crosses each."""
 
-_LOG_BOUNDS: Final = (
-    ("LOG_PAGES", (1, 20, 1_000)),
-    ("MOST_PAGES", (1, 30, 4_000)),
-    ("HELD_PAGES", (1, 60, 16_000)),
+_LATER_BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
+    (write_ahead, "LOG_PAGES", (1, 20, 1_000)),
+    (write_ahead, "MOST_PAGES", (1, 30, 4_000)),
+    (write_ahead, "HELD_PAGES", (1, 60, 16_000)),
+    (reconciliation, "GAINED_EVENTS", (0, 4, 256)),
+    (reconciliation, "GAINING_SESSIONS", (1, 16)),
+    (reconciler, "UNKEPT_EVENTS", (1, 64)),
 )
+"""Drawn behind all others, so that those of a seed stay."""
 
 
 @contextmanager
@@ -242,11 +246,11 @@ def small_bounds(seed: int) -> Iterator[None]:
         for module, name, values in _BOUNDS:
             bound = values[0] if rng.random() < tight else rng.choice(values)
             stack.enter_context(mock.patch.object(module, name, bound))
-        events = rng.choice((1, 3, 2_000))
+        events = rng.choice((1, 3, 4_000))
         for module in (index, reconciliation):  # one bound by two names
             stack.enter_context(mock.patch.object(module, "SLICE_EVENTS", events))
-        for name, values in _LOG_BOUNDS:  # drawn last, so that other bounds of a seed stay
-            stack.enter_context(mock.patch.object(write_ahead, name, rng.choice(values)))
+        for module, name, values in _LATER_BOUNDS:
+            stack.enter_context(mock.patch.object(module, name, rng.choice(values)))
         yield
 
 

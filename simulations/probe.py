@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar, TypeVarTuple
 
@@ -14,6 +15,7 @@ from trio.lowlevel import current_task
 from ..actors.runtime import Runtime
 
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 UPKEEP: Final = frozenset({"tidy", "_begin", "_end", "unwatch"})
@@ -50,12 +52,30 @@ class Probe:
         interrupt: Callable[[], None] | None = None,
         limiter: trio.CapacityLimiter | None = None,
     ) -> R:
+        with self._watching(fn):
+            return await self._runtime.call(fn, *args, interrupt=interrupt, limiter=limiter)
+
+    async def call_in_two(
+        self,
+        first: Callable[[], T],
+        second: Callable[[T], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        with self._watching(second):
+            return await self._runtime.call_in_two(
+                first, second, between=between, interrupts=interrupts
+            )
+
+    @contextmanager
+    def _watching(self, fn: Callable[..., object]) -> Iterator[None]:
         kind = current_task().name.rstrip(" 0123456789")
         self.running[kind, _name_of(fn)] += 1
         count = sum(number for (each, _), number in self.running.items() if each == kind)
         self.most[kind] = max(count, self.most.get(kind, 0))
         try:
-            return await self._runtime.call(fn, *args, interrupt=interrupt, limiter=limiter)
+            yield
         finally:
             self.running[kind, _name_of(fn)] -= 1
             self.running += Counter()

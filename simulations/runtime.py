@@ -17,6 +17,7 @@ import trio
 from attrs import define, field
 
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 Wait = Callable[[], Awaitable[None]]
@@ -96,6 +97,28 @@ class SimulatedRuntime:
                 return await self._work(fn, partial(fn, *args), interrupt)
             finally:
                 self.calls -= 1
+
+    async def call_in_two(
+        self,
+        first: Callable[[], T],
+        second: Callable[[T], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.calls += 1
+        try:
+            self._tell("begin", first)
+            try:
+                value = await self._work(first, first, interrupts[0])
+            finally:
+                between()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._tell("begin", second)
+            return await self._work(second, partial(second, value), interrupts[1])
+        finally:
+            self.calls -= 1
 
     async def _work(
         self, fn: Callable[..., object], job: Callable[[], R], interrupt: Callable[[], None] | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import apsw
@@ -29,7 +29,7 @@ _CJK_RANGES = (
     "\ud7b0-\ud7fb\uf900-\ufaff\uff66-\uffdc\U00016fe0-\U00018cff\U0001b000-\U0001b16f"
     "\U00020000-\U000323af"
 )
-_CJK = re.compile(f"([{_CJK_RANGES}])")
+_CJK_RUN = re.compile(f"([{_CJK_RANGES}]+)")
 _NORMAL_PIECE = re.compile(f"[{_CJK_RANGES}]|[^{_CJK_RANGES}]+")
 # None of these characters combines or changes places with what stands before it.
 _PIECE_STARTS = (
@@ -37,6 +37,17 @@ _PIECE_STARTS = (
     "\uac00-\ud7a3\uff00-\uffff\U0001f000-\U0001ffff"
 )
 _COMPOSED_PIECE = re.compile(f"(?s:.)[^{_PIECE_STARTS}]*")
+
+# Letters that are a token each in the form for CJK, and that nothing makes another letter of; and
+# signs that are part of no token.
+_PLAIN_CJK = "\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff"
+_PLAIN_SIGNS = "\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20"
+_PLAIN_SIGN = re.compile(f"[{_PLAIN_SIGNS}]")
+_UNUSUAL = re.compile(f"[^\0-\x7f{_PLAIN_CJK}{_PLAIN_SIGNS}]")
+
+_LETTER = re.compile("[0-9a-z]")
+_GAPS = re.compile("[\0-/:-`{-\x7f]+")
+"""What of ASCII, in small letters, is part of no token."""
 
 
 def storable(text: str) -> str:
@@ -54,8 +65,10 @@ def indexed_form(text: str, tokenizer: Tokenizer) -> str:
     """What FTS5 is given for a storable text."""
     if tokenizer is Tokenizer.UNICODE61 or text.isascii():
         return text
-    # As a substitution by r" \1 " would, without a call of Python for each match.
-    return " ".join(_CJK.split(unicodedata.normalize("NFC", text)))
+    # Each of their characters becomes r" \1 ", without a call of Python for each.
+    pieces = _CJK_RUN.split(unicodedata.normalize("NFC", text))
+    pieces[1::2] = map("  ".join, pieces[1::2])
+    return " ".join(pieces)
 
 
 def tokenizer_identity(tokenizer: Tokenizer) -> str:
@@ -92,14 +105,16 @@ class MatchFinder:
         """``probe`` is one to share, since making one costs more than most pages."""
         self._tokenizer = tokenizer
         self._expression = match_expression(query, tokenizer)
-        # A regular expression does not join occurrences that overlap.
-        self._ascii = None if overlaps_itself(tokens) else _ascii_search(tokens)
+        self._usual = _usual_search(tokens)
         self._probe = probe or Probe()
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Start and end of the first span of matches in a storable text, or ``None``."""
-        if self._ascii is not None and text.isascii():
-            return self._ascii(text)
+        if self._usual is not None:
+            if text.isascii():
+                return self._usual(text)
+            if self._tokenizer is Tokenizer.CJK and _UNUSUAL.search(text) is None:
+                return self._usual(_PLAIN_SIGN.sub(" ", text))
         if self._tokenizer is Tokenizer.UNICODE61:
             return self._highlighted(text)
         return self._find_mapped(text)
@@ -140,25 +155,47 @@ class Probe:
         return (start, marked.find("\ufdd1") - 1) if start >= 0 else None
 
 
-def _ascii_search(tokens: list[str]) -> Callable[[str], tuple[int, int] | None]:
-    if not tokens or not all(token.isascii() for token in tokens):
+def _usual_search(tokens: list[str]) -> Callable[[str], tuple[int, int] | None] | None:
+    """A search for a phrase in texts that hold ASCII and plain CJK letters alone.
+
+    ``None`` where the phrase may overlap itself: its occurrences would have to be joined.
+    """
+    if overlaps_itself(tokens):
+        return None
+    if not tokens or any(_UNUSUAL.search(token) for token in tokens):
         return lambda _text: None
-    between = "[^0-9a-z]+"
-    body = between.join(re.escape(token) for token in tokens)
-    pattern = re.compile(f"(?<![0-9a-z]){body}(?![0-9a-z])")
+    first, *others = tokens
 
     def search(text: str) -> tuple[int, int] | None:
-        # Searching for a word is several times faster than for a pattern.
         folded = text.lower()
-        at = folded.find(tokens[0])
+        at = folded.find(first)
         while at >= 0:
-            found = pattern.match(folded, at)
-            if found:
-                return found.span()
-            at = folded.find(tokens[0], at + 1)
+            end = _end_of_phrase(folded, at, first, others)
+            if end is not None:
+                return at, end
+            at = folded.find(first, at + 1)
         return None
 
     return search
+
+
+def _end_of_phrase(folded: str, at: int, first: str, others: Sequence[str]) -> int | None:
+    """Where a phrase ends whose first token may stand at a place, or ``None``.
+
+    Tokens of ASCII end where something else begins, while each CJK letter is a token.
+    """
+    if at and first.isascii() and _LETTER.match(folded, at - 1):
+        return None
+    end, before = at + len(first), first
+    for token in others:
+        gap = _GAPS.match(folded, end)
+        begin = gap.end() if gap else end
+        if begin == end and before.isascii() and token.isascii():
+            return None
+        if not folded.startswith(token, begin):
+            return None
+        end, before = begin + len(token), token
+    return None if before.isascii() and _LETTER.match(folded, end) else end
 
 
 def _origin(text: str, start: int, end: int) -> tuple[int, int]:

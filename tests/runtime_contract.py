@@ -133,6 +133,114 @@ class RuntimeContract(ABC):
             work.finish()
         assert call.value == "done"
 
+    async def test_a_call_in_two_hands_over_between_its_parts(self) -> None:
+        runtime, work, steps = self.build(), self.work(), list[str]()
+
+        def second(value: str) -> str:
+            steps.append("second")
+            return f"{value} twice"
+
+        async def call() -> None:
+            steps.append(
+                await runtime.call_in_two(
+                    work.do, second, between=lambda: steps.append("between"), interrupts=NO_ONE
+                )
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            assert steps == []
+            work.finish()
+        # The second part may have begun before the Trio thread hears of the first.
+        assert sorted(steps[:2]) == ["between", "second"]
+        assert steps[2:] == ["done twice"]
+
+    async def test_a_call_in_two_is_handed_over_while_its_second_part_runs(self) -> None:
+        runtime, work, handed_over = self.build(), self.work(), trio.Event()
+
+        async def call() -> None:
+            await runtime.call_in_two(
+                lambda: None, Second(work), between=handed_over.set, interrupts=NO_ONE
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            await handed_over.wait()
+            assert not work.ended
+            work.finish()
+
+    async def test_a_call_in_two_whose_first_part_fails_is_handed_over_and_ends(self) -> None:
+        runtime, steps = self.build(), list[str]()
+        with pytest.raises(ZeroDivisionError):
+            await runtime.call_in_two(
+                lambda: 1 // 0,
+                lambda _: steps.append("second"),
+                between=lambda: steps.append("between"),
+                interrupts=NO_ONE,
+            )
+        assert steps == ["between"]
+
+    async def test_a_call_in_two_that_is_cancelled_before_it_starts_never_starts(self) -> None:
+        runtime, steps = self.build(), list[str]()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await runtime.call_in_two(
+                lambda: steps.append("first"),
+                lambda _: steps.append("second"),
+                between=lambda: steps.append("between"),
+                interrupts=NO_ONE,
+            )
+        assert scope.cancelled_caught
+        assert steps == []
+
+    @pytest.mark.parametrize("interruptible", [True, False])
+    async def test_a_call_in_two_that_is_cancelled_in_its_first_part_has_no_second(
+        self, interruptible: bool
+    ) -> None:
+        runtime, work, steps = self.build(), self.work(), list[str]()
+        interrupt = work.interrupt if interruptible else _nothing
+
+        async def call() -> None:
+            await runtime.call_in_two(
+                work.do,
+                lambda _: steps.append("second"),
+                between=lambda: steps.append("between" if work.ended else "too soon"),
+                interrupts=(interrupt, _nothing),
+            )
+            steps.append("returned")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            nursery.cancel_scope.cancel()
+            work.finish()
+        assert work.ended
+        assert steps == ["between"]
+
+    async def test_a_call_in_two_that_is_cancelled_in_its_second_part_interrupts_that_alone(
+        self,
+    ) -> None:
+        runtime, work, first = self.build(), self.work(), list[str]()
+        handed_over = trio.Event()
+
+        async def call() -> None:
+            await runtime.call_in_two(
+                lambda: None,
+                Second(work),
+                between=handed_over.set,
+                interrupts=(lambda: first.append("interrupted"), work.interrupt),
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await work.begun()
+            await handed_over.wait()
+            nursery.cancel_scope.cancel()
+        assert work.ended
+        assert first == []
+
     async def test_calls_run_side_by_side(self) -> None:
         runtime, first, second = self.build(), self.work(), self.work()
         async with trio.open_nursery() as nursery:
@@ -187,6 +295,24 @@ class RuntimeContract(ABC):
 
     async def test_the_clock_is_in_whole_milliseconds(self) -> None:
         assert type(self.build().now_ms()) is int
+
+
+def _nothing() -> None:
+    """Interrupt nothing."""
+
+
+NO_ONE = (_nothing, _nothing)
+
+
+class Second:
+    """The work of a second part, which does not care for what the first returned."""
+
+    def __init__(self, work: Work) -> None:
+        self.__self__ = work
+        """Whose work it is, for a runtime that only pretends."""
+
+    def __call__(self, _value: object) -> str:
+        return self.__self__.do()
 
 
 async def some_steps() -> None:

@@ -80,6 +80,7 @@ from session_query.storage.contract import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 
 MOST_LIVE: Final = 4
@@ -168,11 +169,30 @@ class MortalRuntime(InlineRuntime):
         limiter: trio.CapacityLimiter | None = None,
     ) -> R:
         result = await super().call(fn, *args, interrupt=interrupt, limiter=limiter)
+        self._grow_older()
+        return result
+
+    async def call_in_two(
+        self,
+        first: Callable[[], U],
+        second: Callable[[U], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        def older() -> None:
+            between()
+            self._grow_older()
+
+        result = await super().call_in_two(first, second, between=older, interrupts=interrupts)
+        self._grow_older()
+        return result
+
+    def _grow_older(self) -> None:
         if self.calls_to_live is not None:
             self.calls_to_live -= 1
             if self.calls_to_live == 0:
                 self.die()
-        return result
 
 
 @define(eq=False)

@@ -35,6 +35,7 @@ from session_query.storage.contract import SessionStore
 from session_query.storage.memory import MemoryStore
 
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 # -- the world ------------------------------------------------------------------------------------
@@ -63,10 +64,26 @@ class WatchedRuntime(InlineRuntime):
         interrupt: Callable[[], None] | None = None,
         limiter: trio.CapacityLimiter | None = None,
     ) -> R:
+        async with self._flying(fn):
+            return await super().call(fn, *args, interrupt=interrupt, limiter=limiter)
+
+    async def call_in_two(
+        self,
+        first: Callable[[], T],
+        second: Callable[[T], R],
+        *,
+        between: Callable[[], None],
+        interrupts: tuple[Callable[[], None], Callable[[], None]],
+    ) -> R:
+        async with self._flying(second):
+            return await super().call_in_two(first, second, between=between, interrupts=interrupts)
+
+    @asynccontextmanager
+    async def _flying(self, fn: Callable[..., object]) -> AsyncIterator[None]:
         name = getattr(fn, "__name__", "") or getattr(fn, "func", fn).__name__
         self.in_flight[name] += 1
         try:
-            return await super().call(fn, *args, interrupt=interrupt, limiter=limiter)
+            yield
         except apsw.InterruptError:
             # Here nothing is told of a cancellation while a function runs; on threads it is.
             await trio.sleep_forever()

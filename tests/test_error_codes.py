@@ -357,7 +357,7 @@ async def test_a_target_is_looked_for_before_a_cursor_and_a_cursor_before_nothin
 # -- closing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("running", ["sweep", "scan"])
+@pytest.mark.parametrize("running", ["sweep", "_scan"])
 async def test_searches_that_run_or_wait_as_the_service_closes_are_answered_and_later_ones_not(
     running: str,
 ) -> None:

@@ -10,7 +10,6 @@ from inline_runtime import InlineRuntime
 from session_query import open_session_query
 from session_query.actors.reconciler import IndexReconciler
 from session_query.messages.config import IndexConfig
-from session_query.storage.index import SearchIndex
 from session_query.storage.index_view import Overtaken
 from session_query.storage.memory import MemoryStore
 
@@ -21,7 +20,7 @@ async def test_a_search_that_was_overtaken_gives_the_writer_back_to_the_next_pas
     """In memory, a search borrows the writer's connection, which that pass writes with."""
     store, view, overtaken = MemoryStore(), IndexReconciler._view, list[str]()
 
-    def overtake(reconciler: IndexReconciler, index: SearchIndex, request: object) -> object:
+    def overtake(*of: object) -> object:
         if not overtaken:
             log = Log()
             log.user("alpha")
@@ -29,7 +28,7 @@ async def test_a_search_that_was_overtaken_gives_the_writer_back_to_the_next_pas
                 writer.append(tuple(log.events))
             overtaken.append("late")
             raise Overtaken
-        return view(reconciler, index, request)  # type: ignore[arg-type]
+        return view(*of)  # type: ignore[arg-type]
 
     monkeypatch.setattr(IndexReconciler, "_view", overtake)
     index = IndexConfig(path=":memory:")

@@ -23,6 +23,8 @@ from session_query.storage.tokens import (
 )
 
 TEXTS = st.lists(st.sampled_from([*WORDS, *GAPS, "\u0301"]), max_size=14).map("".join)
+USUAL = st.text(alphabet="aB1 -_\uff0c\u3002\u201c\u2026\u203f\n用户の文ガー\u30fb々é", max_size=12)
+"""Mostly what is common in text of ASCII, Chinese and Japanese, and a little of what is not."""
 TOKENIZERS = st.sampled_from(Tokenizer)
 
 database = apsw.Connection(":memory:")
@@ -75,6 +77,18 @@ def test_a_match_is_found_where_the_first_span_stands_in_the_original_text(
     wanted = [token.word for token in tokens(query, tokenizer)]
     spans = spans_of(wanted, tokens(text, tokenizer))
     assert place_of(query, text, tokenizer) == (spans[0] if spans else None)
+
+
+@given(USUAL, USUAL, TOKENIZERS)
+def test_a_match_in_a_usual_text_is_found_where_fts5_finds_one(
+    text: str, phrase: str, tokenizer: Tokenizer
+) -> None:
+    """Without FTS5 where all signs are usual ones, and so for each piece of the text as phrase."""
+    for query in (phrase, *(text[at : at + 3] for at in range(len(text)))):
+        finder = MatchFinder(query, words_of(query, tokenizer), tokenizer)
+        careful = MatchFinder(query, words_of(query, tokenizer), tokenizer)
+        careful._usual = None
+        assert finder.find(text) == careful.find(text)
 
 
 @given(st.text(max_size=12), st.text(max_size=3), TOKENIZERS)

@@ -323,7 +323,7 @@ async def test_a_live_session_that_is_replaced_in_the_middle_of_a_pass_is_found_
 
 
 async def test_a_store_exchanged_behind_a_pass_does_not_change_what_that_search_shows() -> None:
-    hang, found = Hang("scan"), list[list[str]]()
+    hang, found = Hang("_scan"), list[list[str]]()
 
     async def search() -> None:
         found.append(await sessions_of(query, "word"))
