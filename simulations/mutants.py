@@ -100,6 +100,21 @@ _BURSTS: Final = {
 }
 """Settings of runs in which single sessions change fast, and everything is told."""
 
+_BRISK: Final = {
+    "meddle": "0",
+    "outsiders": "0",
+    "bounds": "0",
+    "read_error": "0",
+    "think": "0.05",
+    "latency": "0.02",
+    "tells": "1",
+    "notify": "1",
+    "verify": "60",
+    "refused_watch": "0",
+    "lost_notice": "0",
+}
+"""Settings of runs in which agents and searchers meet often and nothing else happens."""
+
 _WATCH: Final = "self._watch_project(key)"
 _LIST: Final = "entries = self._catalogue.files.entries(self._path(key))"
 
@@ -316,6 +331,17 @@ _ALL: Final = (
         508,
     ),
     Mutant(
+        "commits-of-meanwhile-passed-over",
+        "a commit that comes while a search follows earlier ones is followed by the next",
+        IndexReconciler,
+        "_remember",
+        "commits=gains.commits",
+        "commits=self._sessions.commits.value",
+        "search",
+        342,
+        _BRISK,
+    ),
+    Mutant(
         "changed-sessions-passed-over",
         "a pass looks at every live session that changed since the last whole one",
         reconciliation,
@@ -353,7 +379,7 @@ _ALL: Final = (
         f"{_WATCH}\n        {_LIST}",
         f"{_LIST}\n        {_WATCH}",
         "search",
-        104,
+        235,
         _BURSTS,
     ),
     Mutant(
@@ -404,8 +430,9 @@ _ALL: Final = (
         "miss",
         "self._journal.note(session_id)",
         "pass",
-        "tools",
-        50418,
+        "search",
+        6,
+        _BURSTS,
     ),
     Mutant(
         "looked-at-once",
