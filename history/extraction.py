@@ -6,11 +6,11 @@ unknown blocks, ids and metadata are never text. Malformed members count as abse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..messages.config import no_text
-from ..messages.json import Json, elements, member, text_member
+from ..messages.json import Json, child, elements, member, text_member, text_or_empty
 from .vocabulary import ALL_KNOWN_TYPES
 from .whitespace import trim
 
@@ -23,17 +23,19 @@ def extract_text(event_type: str, data: Json, extract: Callable[[str, Json], str
     extractor = _EXTRACTORS.get(event_type)
     if extractor is not None:
         return extractor(data)
-    return "" if event_type in ALL_KNOWN_TYPES else trim(extract(event_type, data))
+    return "" if event_type in SILENT_TYPES else trim(extract(event_type, data))
 
 
-def _join(parts: Iterable[str]) -> str:
-    return "\n".join([trimmed for part in parts if (trimmed := trim(part))])
+def _join(parts: Sequence[str]) -> str:
+    if len(parts) == 1:
+        return trim(parts[0])
+    return "\n".join(filter(None, map(trim, parts)))
 
 
 def block_texts(content: Json) -> list[str]:
     """The texts of content blocks in order, nested tool results included."""
     texts: list[str] = []
-    for block in elements(content):
+    for block in content if isinstance(content, list) else ():
         if not isinstance(block, dict):
             continue
         kind = block.get("type")
@@ -42,27 +44,31 @@ def block_texts(content: Json) -> list[str]:
             if isinstance(text, str):
                 texts.append(text)
         elif kind == "tool-call":
-            texts += (text_member(block, "name"), text_member(block, "arguments"))
+            texts += _call_texts(block)
         elif kind == "tool-result":
             texts += block_texts(block.get("content"))
     return texts
 
 
+def _call_texts(call: dict[str, Json]) -> tuple[str, str]:
+    return text_or_empty(call.get("name")), text_or_empty(call.get("arguments"))
+
+
 def _user_message(data: Json) -> str:
-    return _join(block_texts(member(data, "content")))
+    return _join(block_texts(child(data, "content")))
 
 
 def _assistant_message(data: Json) -> str:
-    return _join(block_texts(member(data, "message", "content")))
+    return _join(block_texts(child(child(data, "message"), "content")))
 
 
 def _tool_call(data: Json) -> str:
-    return _join((text_member(data, "name"), text_member(data, "arguments")))
+    return _join(_call_texts(data)) if isinstance(data, dict) else ""
 
 
 def _tool_result(data: Json) -> str:
-    texts = block_texts(member(data, "message", "content"))
-    error = member(data, "error")
+    texts = block_texts(child(child(data, "message"), "content"))
+    error = child(data, "error")
     if error is not None:
         texts += (text_member(error, "name"), text_member(error, "code"))
     return _join(texts)
@@ -70,7 +76,7 @@ def _tool_result(data: Json) -> str:
 
 def _todo_write(data: Json) -> str:
     todos = elements(member(data, "todos"))
-    return _join(text_member(todo, key) for todo in todos for key in ("status", "content"))
+    return _join([text_member(todo, key) for todo in todos for key in ("status", "content")])
 
 
 def _turn_end(data: Json) -> str:
@@ -88,3 +94,6 @@ _EXTRACTORS: Final[dict[str, Callable[[Json], str]]] = {
     "todo/write": _todo_write,
     "turn/end": _turn_end,
 }
+
+SILENT_TYPES: Final = ALL_KNOWN_TYPES - _EXTRACTORS.keys()
+"""The types of which no event has text."""

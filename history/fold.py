@@ -175,8 +175,10 @@ class SurfaceFold:
         self.next_seq = seq + 1
         if not plan.placed:
             return
-        following, previous = self._next, self._previous
-        before = self._node(plan.before)
+        seqs, following, previous = self._seqs, self._next, self._previous
+        before = previous[_HEAD]
+        if seqs[before] != plan.before:
+            before = self._node(plan.before)
         after = following[before]
         if plan.shadowed:
             self.replace_generation += 1
@@ -184,8 +186,8 @@ class SurfaceFold:
                 removed = self._node(node)
                 # Its place stays, so that it can be put back.
                 after, following[removed] = following[removed], _REMOVED
-        place = len(self._seqs)
-        self._seqs.append(seq)
+        place = len(seqs)
+        seqs.append(seq)
         following.append(after)
         previous.append(before)
         self._marks += _NO_MARK if plan.mark is None else plan.mark or _SYSTEM_MARK

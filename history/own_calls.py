@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..messages.json import Json, elements, member, text_member
+from ..messages.json import Json, child, elements, member
 from .extraction import block_texts
 from .turns import requested_calls
 from .whitespace import trim
@@ -32,37 +32,36 @@ class OwnCalls:
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self.ids = set(ids)
 
-    def owns(self, event_type: str, data: Json) -> bool:
-        """Whether an event is a call of an own tool, its result, or a request for nothing else."""
-        if event_type == "tool/call":
-            return text_member(data, "name") in OWN_TOOLS
-        if event_type == "tool/result":
-            return bool(self.ids) and member(data, "message", "source", "callId") in self.ids
-        return event_type == "assistant/message" and _asks_only_for_own_tools(data)
+    def seen(self, event_type: str, data: Json) -> tuple[bool, tuple[str, ...]]:
+        """What an event is to own calls, and which ids enter or leave the set with it.
 
-    def toggled(self, event_type: str, data: Json) -> tuple[str, ...]:
-        """The ids that enter or leave the set with an event; ``toggle`` carries it out."""
+        The first tells whether it is a call of an own tool, its result, or a request for nothing
+        else. Nothing changes until ``toggle``.
+        """
         if event_type == "tool/call":
-            asked = member(data, "callId")
-            if not isinstance(asked, str):
-                return ()
-            own = text_member(data, "name") in OWN_TOOLS
-            return (asked,) if own != (asked in self.ids) else ()
-        calls = requested_calls(data) if event_type == "assistant/message" else ()
+            name, asked = child(data, "name"), child(data, "callId")
+            own = isinstance(name, str) and name in OWN_TOOLS
+            if isinstance(asked, str) and own != (asked in self.ids):
+                return own, (asked,)
+            return own, ()
+        if event_type == "tool/result" and self.ids:
+            answered = member(data, "message", "source", "callId")
+            return isinstance(answered, str) and answered in self.ids, ()
+        calls = requested_calls(data) if event_type == "assistant/message" else []
         if not calls:
-            return ()
+            return False, ()
         owned = {call_id: name in OWN_TOOLS for call_id, name in calls}
-        return tuple(call_id for call_id, own in owned.items() if own != (call_id in self.ids))
+        toggled = tuple([call_id for call_id, own in owned.items() if own != (call_id in self.ids)])
+        own = all(name in OWN_TOOLS for _, name in calls) and _says_nothing_besides(data)
+        return own, toggled
 
     def toggle(self, ids: tuple[str, ...]) -> None:
         """Carry out a change; the same change again takes it back."""
         self.ids.symmetric_difference_update(ids)
 
 
-def _asks_only_for_own_tools(data: Json) -> bool:
-    calls = requested_calls(data)
-    if not calls or not all(name in OWN_TOOLS for _call_id, name in calls):
-        return False
+def _says_nothing_besides(data: Json) -> bool:
+    """Whether an ``assistant/message`` has no text but that of its calls."""
     others: list[Json] = [
         block
         for block in elements(member(data, "message", "content"))

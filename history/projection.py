@@ -19,6 +19,7 @@ from ..messages.header import SessionHeader
 from ..messages.json import Json, decode, encode
 from ..messages.records import SessionTitle, Surface
 from .documents import Document, document_of
+from .extraction import SILENT_TYPES
 from .fold import Plan, SurfaceFold, SurfaceState
 from .long_payload import MAX_INDEXED_CHARS
 from .own_calls import OwnCalls
@@ -32,6 +33,10 @@ EventCheck: TypeAlias = Callable[[Event, Json, int], None]
 """Refuses an event by raising, given its decoded payload and the format of its log."""
 
 _STATE_FORMAT: Final = 1
+
+# An enumeration takes its time to give a member.
+_CURRENT: Final = Surface.CURRENT
+_LOG_ONLY: Final = Surface.LOG_ONLY
 
 
 class _Progress(msgspec.Struct, frozen=True, gc=False):
@@ -106,8 +111,10 @@ class SessionProjection:
         """How many of the events seen were inherited, as far as they tell."""
         return inherited_count(self.header, self._progress.marker, self.next_seq)
 
-    def advance(self, event: Event) -> Advance:
+    def advance(self, event: Event, data: Json = None) -> Advance:
         """Accept the next event, or refuse it and stay as before.
+
+        ``data`` is its payload where that is decoded and checked already.
 
         Raises:
             ReplayError: the event is damaged, or its seq is not the next one.
@@ -118,15 +125,23 @@ class SessionProjection:
         header, surface, before = self.header, self.surface, self._progress
         if event.seq != surface.next_seq:
             raise ReplayError(f"event {event.seq} stands where seq {surface.next_seq} is due")
-        data = payload(event, MAX_INDEXED_CHARS)
+        kind = event.type
+        marker, title = before.marker, before.title
+        document: Document | None = None
+        toggled: tuple[str, ...] = ()
+        if data is None:
+            data = payload(event, MAX_INDEXED_CHARS)
         self._check(event, data, header.version)
-        marker = event.seq if is_seed_marker(header, event, data) else before.marker
+        if kind == "session/end-seed" and is_seed_marker(header, event, data):
+            marker = event.seq
         plan = surface.plan(event, data)
-        placed = Surface.CURRENT if plan.placed else Surface.LOG_ONLY
-        document = document_of(event, data, placed, self._own_calls, self._extract)
-        toggled = self._own_calls.toggled(event.type, data)
+        if kind not in SILENT_TYPES:
+            placed = _CURRENT if plan.placed else _LOG_ONLY
+            own, toggled = self._own_calls.seen(kind, data)
+            document = document_of(event, data, placed, own, self._extract)
+        elif kind == "session/title":
+            title = title_of(event, data) or title
         turn = before.turn.after(event, data)
-        title = title_of(event, data) or before.title
         surface.apply(plan)
         if toggled:
             self._own_calls.toggle(toggled)

@@ -8,13 +8,13 @@ and steps, pairing of calls and results, the order of times, payloads of all oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import Final
 
 from ..messages.errors import ReplayError, UnsupportedFormat
 from ..messages.event import Event
 from ..messages.header import SessionHeader
-from ..messages.json import MAX_SAFE_INTEGER, Json, is_safe_integer, member
+from ..messages.json import MAX_SAFE_INTEGER, Json, child, is_safe_integer, member
 from .fold import SurfaceFold
 from .legacy import RETIRED_TYPES
 from .payload import payload
@@ -101,9 +101,7 @@ def _require(holds: object, name: str, value: object, wanted: str) -> None:
 
 
 def _is_absolute(path: object) -> bool:
-    return isinstance(path, str) and (
-        PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
-    )
+    return isinstance(path, str) and (path[:1] == "/" or PureWindowsPath(path).is_absolute())
 
 
 def check_restored(event: Event, data: Json, version: int) -> None:
@@ -145,16 +143,19 @@ def _checked_message(event: Event, message: Json, role: str) -> dict[str, Json]:
     """The source of a message whose common fields are right."""
     if not isinstance(message, dict):
         raise _damaged(event, "it must hold a message")
-    if not _is_text(message.get("id")):
+    identity = message.get("id")
+    if not (isinstance(identity, str) and identity):
         raise _damaged(event, "the id of its message must be a non-empty text")
     if message.get("role") != role:
         raise _damaged(event, f"the role of its message must be {role!r}")
     if not isinstance(message.get("content"), list):
         raise _damaged(event, "the content of its message must be a list of blocks")
     source = message.get("source")
-    if not isinstance(source, dict) or not _is_text(source.get("kind")):
-        raise _damaged(event, "the source of its message must have a kind")
-    return source
+    if isinstance(source, dict):
+        kind = source.get("kind")
+        if isinstance(kind, str) and kind:
+            return source
+    raise _damaged(event, "the source of its message must have a kind")
 
 
 def _user_message(event: Event, data: Json, _version: int) -> None:
@@ -162,13 +163,13 @@ def _user_message(event: Event, data: Json, _version: int) -> None:
 
 
 def _system_message(event: Event, data: Json, _version: int) -> None:
-    message = member(data, "message")
-    if member(message, "role") != "system" or not isinstance(member(message, "content"), list):
+    message = child(data, "message")
+    if child(message, "role") != "system" or not isinstance(child(message, "content"), list):
         raise _damaged(event, "it must hold a message of role 'system' with a list of blocks")
 
 
 def _assistant_message(event: Event, data: Json, _version: int) -> None:
-    source = _checked_message(event, member(data, "message"), "assistant")
+    source = _checked_message(event, child(data, "message"), "assistant")
     if source["kind"] != "model" or not (
         _is_text(source.get("provider")) and _is_text(source.get("model"))
     ):
@@ -176,12 +177,12 @@ def _assistant_message(event: Event, data: Json, _version: int) -> None:
 
 
 def _tool_result(event: Event, data: Json, _version: int) -> None:
-    message = member(data, "message")
+    message = child(data, "message")
     source = _checked_message(event, message, "user")
     call_id = source.get("callId")
     if source["kind"] != "tool" or not _is_text(call_id):
         raise _damaged(event, "its source must be a tool with a callId")
-    content = member(message, "content")
+    content = child(message, "content")
     block = content[0] if isinstance(content, list) and len(content) == 1 else None
     if (
         not isinstance(block, dict)
@@ -193,20 +194,20 @@ def _tool_result(event: Event, data: Json, _version: int) -> None:
 
 
 def _request_header(event: Event, data: Json, version: int) -> None:
-    reason = member(data, "reason")
+    reason = child(data, "reason")
     if reason == "fallback":
         raise UnsupportedFormat(f"event {event.seq}: the request/header reason is retired")
     config = member(data, "header", "config")
-    if not (_is_text(member(config, "provider")) and _is_text(member(config, "model"))):
+    if not (_is_text(child(config, "provider")) and _is_text(child(config, "model"))):
         raise _damaged(event, "its config must name provider and model")
     assert isinstance(config, dict)
     if "reasoningEffort" in config and not _is_text(config["reasoningEffort"]):
         raise _damaged(event, "the reasoningEffort of its config must be a non-empty text")
-    header = member(data, "header")
+    header = child(data, "header")
     if isinstance(header, dict) and "adapterDefaults" in header:
         _check_adapter_defaults(event, header["adapterDefaults"], config)
     if version >= 2:
-        if reason not in _HEADER_REASONS:
+        if not isinstance(reason, str) or reason not in _HEADER_REASONS:
             raise _damaged(event, f"its reason must be one of {', '.join(sorted(_HEADER_REASONS))}")
         if isinstance(data, dict) and data.get("startsSeries", True) is not True:
             raise _damaged(event, "startsSeries can only be true")

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from ..messages.event import Event, SurfaceOp
-from ..messages.json import Json, elements, encode, member
+from ..messages.json import Json, child, encode, member
 
 _UNKNOWN_TEXT: Final = (
     "The turn was interrupted while this tool was running, so its outcome is unknown. Find out"
@@ -101,7 +101,7 @@ def _interrupted_result(turn: int, call: PendingCall, seq: int, time: int) -> Ev
 
 
 def _turn_start(_state: OpenTurn, _event: Event, data: Json) -> OpenTurn:
-    return OpenTurn(turn=_number(data, "turn"))
+    return OpenTurn(_number(data, "turn"))
 
 
 def _turn_end(_state: OpenTurn, _event: Event, _data: Json) -> OpenTurn:
@@ -129,13 +129,11 @@ def _assistant_message(state: OpenTurn, _event: Event, data: Json) -> OpenTurn:
 def _tool_call(state: OpenTurn, event: Event, data: Json) -> OpenTurn:
     if not state.pending:
         return state
-    call_id = member(data, "callId")
-    if not any(call.call_id == call_id for call in state.pending):
-        return state
-    pending = (
+    call_id = child(data, "callId")
+    pending = [
         PendingCall(call.call_id, call.step, event.seq) if call.call_id == call_id else call
         for call in state.pending
-    )
+    ]
     return OpenTurn(state.turn, state.step, tuple(pending))
 
 
@@ -143,14 +141,15 @@ def _tool_result(state: OpenTurn, _event: Event, data: Json) -> OpenTurn:
     if not state.pending:
         return state
     call_id = member(data, "message", "source", "callId")
-    pending = tuple(call for call in state.pending if call.call_id != call_id)
-    return OpenTurn(state.turn, state.step, pending)
+    pending = [call for call in state.pending if call.call_id != call_id]
+    return OpenTurn(state.turn, state.step, tuple(pending))
 
 
 def requested_calls(data: Json) -> list[tuple[str, str]]:
     """Id and name of each tool call block of an ``assistant/message``, in block order."""
     calls: list[tuple[str, str]] = []
-    for block in elements(member(data, "message", "content")):
+    content = child(child(data, "message"), "content")
+    for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool-call":
             call_id, name = block.get("id"), block.get("name")
             if isinstance(call_id, str):
@@ -159,10 +158,10 @@ def requested_calls(data: Json) -> list[tuple[str, str]]:
 
 
 def _number(data: Json, key: str) -> int | None:
-    value = member(data, key)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if type(value) is int else None
+    value = child(data, key)
+    if type(value) is int:
+        return value
+    return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 _TRANSITIONS: Final[dict[str, Callable[[OpenTurn, Event, Json], OpenTurn]]] = {

@@ -7,6 +7,7 @@ assume files. Every implementation passes the suite in ``tests/store_contract.py
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Literal, Self, overload
 
@@ -15,6 +16,7 @@ from attrs import field, frozen
 from ..messages.errors import ErrorCode, SessionError
 from ..messages.event import Event
 from ..messages.header import SessionHeader
+from ..messages.json import Json
 
 TAIL_BYTES: Final = 8 * 1024 * 1024
 """Stored bytes that one ``read_tail`` decodes before it stops at the next whole record."""
@@ -113,6 +115,8 @@ class Tail:
     """False where more events are stored behind ``mark``."""
     left_out: str | None = None
     """Which stored lines are not part of the log and why, or nothing."""
+    payloads: Mapping[int, Json] = field(factory=dict, eq=False, repr=False)
+    """Payloads by seq that had to be decoded to read the events; to be looked at, not changed."""
 
 
 @frozen

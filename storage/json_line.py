@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NoReturn
 
 from ..history.long_payload import LONG_BYTES
+from ..history.payload import brackets
 from ..messages.json import MAX_DEPTH, MAX_SAFE_INTEGER, Json
 from .long_line import BadSyntax, TooMuch, read_members
 
@@ -105,7 +106,7 @@ def _too_deep(line: bytes) -> UnsupportedRecord:
 def has_many_brackets(text: bytes) -> bool:
     """Whether a JSON text can be too deep at all, which only a look at its values can tell."""
     # What is opened is closed as well.
-    return len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH
+    return len(text) > 2 * MAX_DEPTH and brackets(text) > MAX_DEPTH
 
 
 def deeper_than(value: object, limit: int) -> bool:

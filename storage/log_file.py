@@ -7,6 +7,7 @@ follows is read; where not, the file was rewritten and is read from the beginnin
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from attrs import define, field, frozen
 
 from ..messages.event import Event
 from ..messages.header import SessionHeader
+from ..messages.json import Json
 from .contract import TAIL_BYTES, CorruptLog, Snapshot, StoreFailed, Tail, UnsupportedLog
 from .files import Files, FileStat, OpenFile
 from .header_line import BadHeader, ForeignHeader, NotAHeader, UnsupportedHeader, read_header
@@ -30,6 +32,12 @@ from .log_text import (
 )
 from .prefix_guard import Mark, PrefixGuard
 from .scan import Scan
+
+HANDED_ON_BYTES: Final = 1024 * 1024
+"""Of so much text of a tail the payloads are handed on as they were decoded.
+
+They may take thirty times as much.
+"""
 
 PROVISIONAL_NS: Final = 20_000_000
 """A file that changed less than this ago may change again within the same tick of its clock."""
@@ -70,6 +78,7 @@ class Piece:
     """Whether the torn tail holds whole, decodable records."""
     provisional: bool
     location: str = ""
+    payloads: Mapping[int, Json] = field(factory=dict, eq=False, repr=False)
 
     def snapshot(self) -> Snapshot:
         """The session as this read saw it."""
@@ -86,6 +95,7 @@ class Piece:
             self.appended,
             self.complete,
             self.left_out,
+            self.payloads,
         )
 
 
@@ -196,6 +206,8 @@ class _Reading:
             line=known.line if known is not None else 1,
             next_seq=known.next_seq if known is not None else 0,
             earlier=self._earlier,
+            # Whoever reads a whole log keeps what is read.
+            handed_on=HANDED_ON_BYTES if limit is not None else 0,
         )
         scan.joins = text.joins
         complete = self._feed(scan, text, limit)
@@ -213,6 +225,7 @@ class _Reading:
             scan.drops_records,
             self._young,
             self._log.name,
+            scan.payloads,
         )
 
     def _feed(self, scan: Scan, text: LogText, limit: int | None) -> bool:

@@ -5,13 +5,12 @@ Everything here reads a store and runs on a worker thread; the index writer gets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from attrs import frozen
-from msgspec.structs import replace
 
-from ..history.documents import Document
+from ..history.documents import Document, shadowed
 from ..history.projection import Advance, SessionProjection
 from ..history.replay import check_header
 from ..messages.errors import (
@@ -25,7 +24,7 @@ from ..messages.errors import (
 from ..messages.event import Event
 from ..messages.header import SessionHeader
 from ..messages.json import Json
-from ..messages.records import Skipped, Surface
+from ..messages.records import Skipped
 from .contract import CorruptLog, NotFound, SessionStore, Snapshot, StoreFailed, Tail
 from .located import located
 
@@ -34,6 +33,8 @@ BUILD_BYTES: Final = 1024 * 1024
 
 APPEND_BYTES: Final = 8 * 1024 * 1024
 """Stored bytes behind a mark that are taken as an append; more of them make a new build."""
+
+_NO_PAYLOADS: Final[Mapping[int, Json]] = {}
 
 Extract = Callable[[str, Json], str]
 
@@ -197,7 +198,7 @@ def _slice(
     tail: Tail, seen: Snapshot, projection: SessionProjection, *, begins: bool
 ) -> SessionSlice:
     first = projection.next_seq
-    folded = fold_events(projection, tail.events)
+    folded = fold_events(projection, tail.events, tail.payloads)
     if tail.complete:
         projection.finish()
     return SessionSlice(
@@ -223,31 +224,28 @@ class Folded:
     advances: tuple[Advance, ...]
 
 
-def fold_events(projection: SessionProjection, events: Iterable[Event]) -> Folded:
+def fold_events(
+    projection: SessionProjection,
+    events: Iterable[Event],
+    payloads: Mapping[int, Json] = _NO_PAYLOADS,
+) -> Folded:
     """Advance the fold by all of the events, or by none where one is refused.
 
+    ``payloads`` are those that are decoded already, by seq.
     A document that a later one of the events shadows is already marked so. Errors as in
     ``SessionProjection.advance``.
     """
-    documents: list[Document] = []
-    place: dict[int, int] = {}
-    flips: dict[int, int] = {}
     advances: list[Advance] = []
     try:
         for event in events:
-            advance = projection.advance(event)
-            advances.append(advance)
-            if advance.document is not None:
-                place[event.seq] = len(documents)
-                documents.append(advance.document)
-            for seq in advance.shadowed:
-                flips[seq] = event.seq
-                if seq in place:
-                    shadowed = documents[place[seq]]
-                    documents[place[seq]] = replace(shadowed, surface=Surface.SHADOWED)
+            advances.append(projection.advance(event, payloads.get(event.seq)))
     except SessionError:
         retract_events(projection, advances)
         raise
+    flips = {seq: advance.event.seq for advance in advances for seq in advance.shadowed}
+    documents = [advance.document for advance in advances if advance.document is not None]
+    if flips:
+        documents = [shadowed(one) if one.seq in flips else one for one in documents]
     return Folded(tuple(documents), flips, tuple(advances))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
-from typing import Literal, overload
+from hashlib import blake2b
+from typing import Final, Literal, overload
 
 import msgspec
 from attrs import define, field, frozen
@@ -30,6 +30,8 @@ from .header_line import check_new
 from .inherited import count_inherited
 from .slices import check_batch, check_bounds
 
+_DIGEST_BYTES: Final = 16
+
 
 @frozen
 class _State:
@@ -42,24 +44,45 @@ class _State:
 
 @define(eq=False)
 class _Session:
-    """A stored session. The list only grows, and a state is set once its events stand in it."""
+    """A stored session. The lists only grow, and a state is set once its events stand in them.
 
-    incarnation: int
-    """Tells two sessions that had one id, one after the other."""
+    What tells a state is a digest of all that it holds: an index file outlives the store, and must
+    not take another store's session of that id and length for this one.
+    """
+
     header: SessionHeader
     _events: list[Event] = field(init=False, factory=list)
+    _digests: list[bytes] = field(init=False)
+    """Of the header and so many events."""
     _state: _State = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._state = _State(0, 0, f"memory:{self.incarnation}:0")
+        self._digests = [_digest(b"", repr(self.header), b"")]
+        self._state = _State(0, 0, self._revision())
 
     def append(self, events: tuple[Event, ...]) -> str:
         before = self._state
+        for event in events:
+            facts = event.seq, event.type, event.time, event.surface_op, event.source_event_seqs
+            self._digests.append(
+                _digest(self._digests[-1], repr((*facts, event.ignorable)), event.raw)
+            )
         self._events.extend(events)
         length = before.length + len(events)
         size = before.size + sum(len(event.raw) for event in events)
-        self._state = _State(length, size, f"memory:{self.incarnation}:{length}")
+        self._state = _State(length, size, self._revision())
         return self._state.revision
+
+    def mark(self, length: int) -> bytes:
+        """What tells the first events of this log."""
+        return msgspec.msgpack.encode(_Mark(length, self._digests[length]))
+
+    def holds(self, mark: _Mark) -> bool:
+        """Whether a mark was made of the first events of this log."""
+        return 0 <= mark.next_seq <= self.length and self._digests[mark.next_seq] == mark.digest
+
+    def _revision(self) -> str:
+        return f"memory:{self._digests[-1].hex()}"
 
     def view(self) -> tuple[Snapshot, tuple[Event, ...]]:
         """The session and its events at one moment."""
@@ -77,8 +100,8 @@ class _Session:
 
 
 class _Mark(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    incarnation: int
     next_seq: int
+    digest: bytes
 
 
 class MemoryStore(SessionStore):
@@ -90,7 +113,6 @@ class MemoryStore(SessionStore):
         Raises:
             ValueError: an id comes twice, or seqs are not contiguous from 0.
         """
-        self._incarnations = count(1)
         self._sessions: dict[str, _Session] = {}
         self._claims: Claims[WriteHandle] = Claims()
         for header, events in sessions:
@@ -133,8 +155,8 @@ class MemoryStore(SessionStore):
         while end < len(events) and (end == first or taken < limit):
             taken += len(events[end].raw)
             end += 1
-        next_mark = msgspec.msgpack.encode(_Mark(session.incarnation, end))
-        return Tail(snapshot, events[first:end], next_mark, start is not None, end == len(events))
+        complete = end == len(events)
+        return Tail(snapshot, events[first:end], session.mark(end), start is not None, complete)
 
     def flush(self) -> None:
         flush_all(self._claims.owners())
@@ -154,7 +176,7 @@ class MemoryStore(SessionStore):
         """Append to a session, which begins to be stored with its first batch."""
         session = self._sessions.get(header.id)
         if session is None:
-            session = _Session(next(self._incarnations), header)
+            session = _Session(header)
         revision = session.append(events)
         self._sessions[header.id] = session
         return revision
@@ -166,9 +188,14 @@ def _continued(session: _Session, mark: bytes | None) -> int | None:
         known = msgspec.msgpack.decode(mark, type=_Mark) if mark is not None else None
     except msgspec.MsgspecError:
         return None
-    if known is None or known.incarnation != session.incarnation:
-        return None
-    return known.next_seq if known.next_seq <= session.length else None
+    return known.next_seq if known is not None and session.holds(known) else None
+
+
+def _digest(before: bytes, facts: str, raw: bytes) -> bytes:
+    digest = blake2b(before, digest_size=_DIGEST_BYTES)
+    digest.update(facts.encode())
+    digest.update(raw)
+    return digest.digest()
 
 
 @define(eq=False)

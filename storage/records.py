@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from sys import intern
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from ..history.long_payload import LONG_BYTES
+from ..history.payload import brackets
 from ..messages.errors import InvalidJson
 from ..messages.event import Event, Replace, SurfaceOp
 from ..messages.header import FORMAT_VERSION
@@ -25,7 +27,6 @@ from .json_line import (
     UnsupportedRecord,
     decode_object,
     deeper_than,
-    has_many_brackets,
     long_members,
     member_text,
     read_object,
@@ -49,10 +50,13 @@ class _Op(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="op", 
     end: int
 
 
+_Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
+
+
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     type: str
     seq: int
-    time: int
+    time: _Time
     data: msgspec.Raw
     ignorable: bool | msgspec.UnsetType = msgspec.UNSET
     surfaceOp: Literal["append"] | _Op | msgspec.UnsetType = msgspec.UNSET
@@ -77,12 +81,12 @@ def read_events(line: bytes, version: int, next_seq: int) -> list[Event]:
             return _unpacked(_decode_object(line), next_seq)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return _examine(line, version, next_seq)
-    event = usual_event(line, next_seq)
-    return [event] if event is not None else _examine(line, version, next_seq)
+    usual = usual_event(line, next_seq)
+    return [usual[0]] if usual is not None else _examine(line, version, next_seq)
 
 
-def usual_event(line: bytes, next_seq: int) -> Event | None:
-    """The event of a line that is no packed row, as every known writer spells it.
+def usual_event(line: bytes, next_seq: int) -> tuple[Event, Json] | None:
+    """The event of a line that is no packed row, as every known writer spells it, and its payload.
 
     ``None`` where ``read_events`` has to say what the line is.
     """
@@ -91,27 +95,30 @@ def usual_event(line: bytes, next_seq: int) -> Event | None:
     try:
         row = _decode_row(line)
         raw = bytes(row.data)
-        data = _decode_any(raw)
+        data: Json = _decode_any(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
     if (
         row.seq != next_seq
         or row.ignorable is False
-        or abs(row.time) > MAX_SAFE_INTEGER
-        or (has_many_brackets(raw) and deeper_than(data, MAX_DEPTH))
+        or (len(raw) > 2 * MAX_DEPTH and brackets(raw) > MAX_DEPTH and deeper_than(data, MAX_DEPTH))
         # Negative zero is no seq, and decodes to zero.
         or (not next_seq and b"-0" in line)
     ):
         return None
-    sources = row.sourceEventSeqs
-    try:
-        # Only now: a seq that is due bounds what a run can stand for.
-        cited = None if sources is msgspec.UNSET else expand_sources(sources, next_seq)
-    except NotARecord:
-        return None
-    op = row.surfaceOp
-    placed = Replace(op.start, op.end) if isinstance(op, _Op) else op or None
-    return Event(intern(row.type), next_seq, row.time, raw, placed, cited, row.ignorable is True)
+    op: SurfaceOp | None = None
+    if row.surfaceOp is not UNSET:
+        placed = row.surfaceOp
+        op = Replace(placed.start, placed.end) if isinstance(placed, _Op) else placed
+    cited: tuple[int, ...] | None = None
+    if row.sourceEventSeqs is not UNSET:
+        try:
+            # Only now: a seq that is due bounds what a run can stand for.
+            cited = expand_sources(row.sourceEventSeqs, next_seq)
+        except NotARecord:
+            return None
+    kind = intern(row.type)
+    return Event(kind, next_seq, row.time, raw, op, cited, row.ignorable is True), data
 
 
 def _unpacked(row: dict[str, Json], next_seq: int) -> list[Event]:

@@ -36,12 +36,16 @@ class Scan:
         line: int,
         next_seq: int,
         earlier: Callable[[int], Event | None],
+        handed_on: int = 0,
     ) -> None:
         """Begin behind ``line`` lines, where seq ``next_seq`` is due.
 
         ``place`` names the file in messages. ``earlier`` gives an event from before the beginning.
+        Of the first ``handed_on`` bytes of lines the payloads are kept as well.
         """
         self.events: list[Event] = []
+        self.payloads: dict[int, Json] = {}
+        """Payloads by seq, decoded to see that they are JSON; some may be missing."""
         self.offset = 0
         """Where the accepted lines end, in bytes of text from where the walk began."""
         self.line = line
@@ -58,6 +62,7 @@ class Scan:
         self._version = header.version
         self._first_seq = next_seq
         self._earlier = earlier
+        self._handed_on = handed_on
         self._issue: str | None = None
         self._issue_line = 0
         self._notes: list[str] = []
@@ -84,12 +89,14 @@ class Scan:
             if self._issue is None:
                 if self.offset >= stop:
                     return
-                event = usual_event(line, self.next_seq) if usual else None
-                if event is not None:
+                found = usual_event(line, self.next_seq) if usual else None
+                if found is not None:
                     self.line += 1
-                    self.events.append(event)
-                    self.next_seq += 1
                     self.offset += len(line) + 1
+                    self.events.append(found[0])
+                    if self.offset <= self._handed_on:
+                        self.payloads[self.next_seq] = found[1]
+                    self.next_seq += 1
                     continue
             self.line += 1
             try:

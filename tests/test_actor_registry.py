@@ -211,11 +211,13 @@ async def test_a_resumed_session_goes_on_behind_a_marker(autojump_clock: MockClo
     log = closed_turn()
     world = world_of((header("s"), log.events))
     await trio.sleep(9)
+    stored = world.store.stat("s")
+    assert stored is not None
     async with world.sessions.resume("s") as live:
         assert live.header == header("s")
         assert tuple(live.events[:3]) == tuple(log.events)
         assert live.events[3] == Event("session/end-seed", 3, 9000, b"{}")
-        assert live.base == live.stored == Stored("memory:1:3", 3)
+        assert live.base == live.stored == Stored(stored.revision, 3)
         await live.commit(message("b"))
     assert world.store.stored("s") == tuple(live.events)
     validate_log(live.header, live.events)

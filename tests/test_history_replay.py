@@ -229,6 +229,7 @@ CONFIG: dict[str, Json] = {"provider": "p", "model": "m"}
         },
         {"header": {"config": CONFIG, "adapterDefaults": []}, "reason": "initial"},
         {"header": {"config": CONFIG}, "reason": "whim"},
+        {"header": {"config": CONFIG}, "reason": ["initial"]},
         {"header": {"config": CONFIG}},
         {"header": {"config": CONFIG}, "reason": "change", "startsSeries": False},
     ],

@@ -47,13 +47,16 @@ async def test_a_stored_session_is_observed_as_prepared_with_its_closers() -> No
     log = Log()
     log.turn_start()
     log.user("a")
+    store = MemoryStore([(header("s"), log.events)])
+    stored = store.stat("s")
+    assert stored is not None
     async with (
-        open_session_query(store=MemoryStore([(header("s"), log.events)])) as query,
+        open_session_query(store=store) as query,
         query.observe_session("s") as observed,
     ):
         assert (observed.source, observed.header, observed.cursor) == ("prepared", header("s"), 2)
         assert [event.type for event in observed.events][-1] == "turn/end"
-        assert observed.revision == "memory:1:2"
+        assert observed.revision == stored.revision
         assert (observed.inherited_event_count, observed.left_out) == (0, None)
 
 

@@ -49,6 +49,7 @@ CONSTANTS: list[tuple[ModuleType, str, int]] = [
     (long_payload, "DECODED_BYTES", LONGEST * 3 // 4),
     (long_payload, "_PIECE_BYTES", 8 * KIB),
     (log_slices, "BUILD_BYTES", 8 * KIB),
+    (log_file, "HANDED_ON_BYTES", 8 * KIB),
     *((module, "PIECE_BYTES", 16 * KIB) for module in (log_text, log_file)),
     (json_line, "_DECODED_BYTES", 8 * KIB),
     (long_line, "_SLICE_BYTES", 8 * KIB),

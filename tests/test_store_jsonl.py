@@ -19,6 +19,7 @@ from store_contract import StoreContract, store_session, turns
 from session_query.messages.errors import ErrorCode
 from session_query.messages.header import SessionHeader
 from session_query.messages.json import Json
+from session_query.storage import log_file
 from session_query.storage.contract import (
     AlreadyExists,
     CorruptLog,
@@ -777,3 +778,30 @@ def test_what_a_store_makes_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()} == {0o600}
     names = sorted(path.name for path in made if path.is_file())
     assert names == ["session.lock", "session.v2.jsonl"]
+
+
+# --- payloads that are handed on
+
+
+def test_a_tail_brings_the_payloads_that_were_decoded_to_read_it(tmp_path: Path) -> None:
+    rows = [
+        row(0, "demo/x", {"a": [1, 2.5, "é"]}),
+        row(1, "demo/x", None),
+        row(2, "demo/x", "\ud800"),
+    ]
+    write_log(tmp_path, rows)
+    tail = JsonlStore(tmp_path).read_tail("s", None)
+    assert [event.seq for event in tail.events] == [0, 1, 2]
+    # The last has to be read with care.
+    assert tail.payloads == {0: {"a": [1, 2.5, "é"]}, 1: None}
+
+
+def test_payloads_are_brought_of_so_much_text_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row(seq, "demo/x", {"a": seq}) for seq in range(3)]
+    write_log(tmp_path, rows)
+    monkeypatch.setattr(log_file, "HANDED_ON_BYTES", len(rows[0]) + len(rows[1]) + 2)
+    tail = JsonlStore(tmp_path).read_tail("s", None)
+    assert len(tail.events) == 3
+    assert tail.payloads == {0: {"a": 0}, 1: {"a": 1}}

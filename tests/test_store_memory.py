@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from builders import header
+from builders import Log, header
 from store_contract import StoreContract, turns
 
+from session_query.messages.header import SessionHeader
 from session_query.storage.contract import CorruptLog, SessionStore
 from session_query.storage.memory import MemoryStore
 
@@ -40,3 +41,36 @@ def test_a_seeded_session_without_a_marker_is_corrupt() -> None:
     store = MemoryStore([(header(seeded=True), turns(2))])
     with store.open("s", "read") as reader, pytest.raises(CorruptLog, match="end-seed"):
         reader.read_log()
+
+
+def test_two_stores_give_a_log_one_revision_and_other_logs_others() -> None:
+    """An index file outlives a store in memory, and may meet another one."""
+
+    def revision(head: SessionHeader, *texts: str) -> str:
+        log = Log()
+        for each in texts:
+            log.user(each)
+        seen = MemoryStore([(head, log.events)]).stat(head.id)
+        assert seen is not None
+        return seen.revision
+
+    assert revision(header("s"), "a", "b") == revision(header("s"), "a", "b")
+    others = [
+        revision(header("s"), "a"),
+        revision(header("s"), "a", "c"),
+        revision(header("s"), "b", "a"),
+        revision(header("s", seeded=True), "a", "b"),
+    ]
+    assert len({revision(header("s"), "a", "b"), *others}) == 5
+
+
+def test_a_mark_of_another_store_is_one_only_where_the_log_begins_alike() -> None:
+    before, like, unlike = Log(), Log(), Log()
+    before.user("a")
+    for log, first in ((like, "a"), (unlike, "b")):
+        log.user(first)
+        log.user("c")
+    mark = MemoryStore([(header("s"), before.events)]).read_tail("s", None).mark
+    tail = MemoryStore([(header("s"), like.events)]).read_tail("s", mark)
+    assert (tail.appended, tail.events) == (True, tuple(like.events[1:]))
+    assert not MemoryStore([(header("s"), unlike.events)]).read_tail("s", mark).appended
