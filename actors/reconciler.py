@@ -673,6 +673,12 @@ class IndexReconciler:
         self._epoch, self._store_bound = mounted.epoch, mounted.store is not None
         if mounted.store is not None and mounted.store is not index.store:
             await lane.call(index.read_from, mounted.store)
+
+        def written(progress: Progress) -> None:
+            current.report(progress)
+            # A build logs more than its writer should copy itself.
+            self._log_keeper.mind(index)
+
         steps = Reconciliation(
             index,
             lane,
@@ -680,7 +686,7 @@ class IndexReconciler:
             self._config,
             observation,
             self._showing,
-            current.report,
+            written,
             self._disagree,
         )
         self._agreement = None

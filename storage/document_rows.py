@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final, TypeAlias
 
 import apsw
@@ -19,6 +18,7 @@ from ..history.documents import Document
 from ..messages.config import Tokenizer
 from ..messages.records import Surface
 from .index_values import integer
+from .insertion import insert_rows
 from .tokens import indexed_form, storable
 
 SURFACES: Final = (Surface.CURRENT, Surface.SHADOWED, Surface.LOG_ONLY)
@@ -28,10 +28,6 @@ SURFACE_CODES: Final = {surface: code for code, surface in enumerate(SURFACES)}
 CURRENT: Final = SURFACE_CODES[Surface.CURRENT]
 SHADOWED: Final = SURFACE_CODES[Surface.SHADOWED]
 
-
-_STATEMENT_ROWS: Final = 64
-"""Document rows of one statement; each statement lets go of the interpreter lock and waits for it.
-"""
 
 _FEW_ROWS: Final = 16
 """Rows that are added sooner one by one than by a statement that looks up the id of each."""
@@ -90,7 +86,9 @@ class DocumentRows:
         self._db = connection
         self._doc, self._body, self._fts = f"{prefix}doc", f"{prefix}body", f"{prefix}fts"
         self._tokenizer = tokenizer
-        self._gathered: dict[int, tuple[_DocRow, str]] = {}
+        self._docs: list[_DocRow] = []
+        self._texts: dict[int, str] = {}
+        """By id, for each row of ``_docs``."""
         self._gone: list[tuple[int, str]] = []
         """Rows that the full text has still, with the forms that it was given."""
 
@@ -104,51 +102,42 @@ class DocumentRows:
         """Add documents under as many ids. ``codes`` are those of the documents' types."""
         for row_id, document in zip(ids, documents, strict=True):
             text = storable(document.text)
-            row = (
-                row_id,
-                session_no,
-                document.seq,
-                document.time,
-                len(text),
-                codes[document.type],
-                SURFACE_CODES[document.surface],
-                document.own,
+            self._texts[row_id] = text
+            self._docs.append(
+                (
+                    row_id,
+                    session_no,
+                    document.seq,
+                    document.time,
+                    len(text),
+                    codes[document.type],
+                    SURFACE_CODES[document.surface],
+                    document.own,
+                )
             )
-            self._gathered[row_id] = row, text
 
     def write_gathered(self) -> None:
         """Let the tables hold every row that was inserted, and the full text no other."""
-        ids, gone = sorted(self._gathered), sorted(self._gone)
-        rows = [self._gathered[row_id] for row_id in ids]
+        docs, texts, gone = sorted(self._docs), self._texts, sorted(self._gone)
         self.forget_gathered()
         self._db.executemany(
             f"INSERT INTO {self._fts}({self._fts}, rowid, text) VALUES ('delete', ?, ?)", gone
         )
-        self._insert_docs([doc for doc, _ in rows])
-        texts = [text for _, text in rows]
-        self._insert_texts(self._body, ids, texts)
-        self._insert_texts(self._fts, ids, [self._form(text) for text in texts])
+        insert_rows(self._db, f"INSERT INTO {self._doc}", docs)
+        ids = [doc[0] for doc in docs]
+        bodies = [texts[row_id] for row_id in ids]
+        self._insert_texts(self._body, ids, bodies)
+        self._insert_texts(self._fts, ids, [self._form(text) for text in bodies])
 
     def forget_gathered(self) -> None:
         """Drop what is not in the tables yet, as a transaction that fails does."""
-        self._gathered, self._gone = {}, []
+        self._docs, self._texts, self._gone = [], {}, []
 
     def _write_those_of(self, extents: Iterable[Extent]) -> None:
         """Let the tables hold every row of these extents."""
         # What has gathered of an extent is its end.
-        if any(extent.hi - 1 in self._gathered for extent in extents):
+        if any(extent.hi - 1 in self._texts for extent in extents):
             self.write_gathered()
-
-    def _insert_docs(self, docs: Sequence[_DocRow]) -> None:
-        row = "(?,?,?,?,?,?,?,?)"
-        single = len(docs) - len(docs) % _STATEMENT_ROWS
-        several = (
-            tuple(chain.from_iterable(docs[start : start + _STATEMENT_ROWS]))
-            for start in range(0, single, _STATEMENT_ROWS)
-        )
-        rows = ",".join([row] * _STATEMENT_ROWS)
-        self._db.executemany(f"INSERT INTO {self._doc} VALUES {rows}", several)
-        self._db.executemany(f"INSERT INTO {self._doc} VALUES {row}", docs[single:])
 
     def _insert_texts(self, table: str, ids: Sequence[int], texts: Sequence[str]) -> None:
         """Add the texts of rising ids. The rows of ``carray`` are numbered from 1."""
@@ -234,8 +223,8 @@ class DocumentRows:
             ):
                 row_id, session_no, seq, time, length, code, own, surface = map(integer, columns)
                 settled = _settled(seq, surface, shadowed)
-                doc = row_id, session_no, seq, time, length, code, settled, own
-                target._gathered[row_id] = doc, str(text)
+                target._docs.append((row_id, session_no, seq, time, length, code, settled, own))
+                target._texts[row_id] = str(text)
         self.delete(extents)
 
     def _seq(self, row_id: int) -> int:

@@ -14,25 +14,15 @@ from itertools import chain
 from typing import Final, Literal
 
 import apsw
-from attrs import define, field, frozen
+from attrs import define, field
 
 from ..history.documents import Document
 from ..messages.config import Tokenizer
-from ..messages.header import SessionHeader
-from ..messages.records import SessionTitle
-from .document_rows import DocumentRows, Extent, joined
+from .document_rows import DocumentRows, Extent, divided, joined
 from .full_text import FullText
 from .index_file import index_errors
-from .index_values import (
-    blob,
-    encode_header,
-    encode_title,
-    integer,
-    key,
-    optional_key,
-    text,
-    text_of,
-)
+from .index_values import blob, integer, key, text, text_of
+from .session_rows import SessionRows
 
 _RAISING_PAGES: Final = 1_000
 """Most pages that merging the first two segments of an index writes."""
@@ -59,24 +49,6 @@ class Transaction:
     """What to take back where it fails, latest first."""
 
 
-@frozen
-class FileState:
-    """The state of a log that the file's rows of a session stand for."""
-
-    revision: str
-    generation: int
-    """When the rows last changed in a way that a search can see."""
-    next_seq: int
-    settled: bool
-    """False for rows written while the session was live: after a restart they are built anew."""
-    title: SessionTitle | None = None
-
-    def columns(self) -> tuple[str, int, int, bool, bytes | None]:
-        """The state as a session's row has it."""
-        title = encode_title(self.title) if self.title is not None else None
-        return self.revision, self.generation, self.next_seq, self.settled, title
-
-
 class IndexTables:
     """The rows of one index, for its writer."""
 
@@ -90,6 +62,8 @@ class IndexTables:
         """Documents in the file."""
         self.recent = DocumentRows(connection, "recent_", tokenizer)
         """Documents of live sessions that are not in the file."""
+        self.sessions = SessionRows(connection)
+        """What the file keeps of each session beside its documents."""
         meta = {text(name): value for name, value in connection.execute("SELECT * FROM meta")}
         self.generation = integer(meta.get("generation"))
         self.making = text(meta.get("making"))
@@ -132,6 +106,7 @@ class IndexTables:
             try:
                 self.db.execute("BEGIN IMMEDIATE")
                 yield tx
+                self.sessions.write_gathered()
                 self.filed.write_gathered()
                 self.recent.write_gathered()
                 if tx.visible:
@@ -153,6 +128,7 @@ class IndexTables:
             remember()
 
     def _roll_back(self, tx: Transaction) -> None:
+        self.sessions.forget_gathered()
         self.filed.forget_gathered()
         self.recent.forget_gathered()
         while self.db.in_transaction:
@@ -172,6 +148,7 @@ class IndexTables:
         """A session number that was never used."""
         no = self._next_no
         self._next_no += 1
+        self.sessions.begin(no)
         return no
 
     def insert(
@@ -221,81 +198,24 @@ class IndexTables:
         """Reserve nothing more for a session."""
         self._blocks.pop(no, None)
 
-    # -- extents ------------------------------------------------------------------------------
-
-    def extents(self, no: int) -> tuple[Extent, ...]:
-        """Where the file keeps the documents of a session, in the order of seq."""
-        return tuple(
-            Extent(integer(lo), integer(hi))
-            for lo, hi in self.db.execute(
-                "SELECT lo, hi FROM extent WHERE session = ? ORDER BY lo", (no,)
-            )
-        )
+    # -- what the file holds ------------------------------------------------------------------
 
     def add_to_file(self, no: int, runs: Sequence[range]) -> None:
         """Record that the file keeps these runs of ids for a session."""
         if not runs:
             return
-        before = self.extents(no)
-        after = before
+        extents = self.sessions.extents(no)
         for run in runs:
-            after = joined(after, run)
-        self._replace_extents(no, before, after)
+            extents = joined(extents, run)
+        self.sessions.replace_extents(no, extents)
 
     def remove_from_file(self, no: int, gone: Sequence[Extent]) -> None:
         """Delete the last documents that the file keeps of a session: these whole extents."""
         if not gone:
             return
         self.filed.delete(gone)
-        before = self.extents(no)
-        first = gone[0].lo
-        after = tuple(
-            Extent(extent.lo, min(extent.hi, first)) for extent in before if extent.lo < first
-        )
-        self._replace_extents(no, before, after)
-
-    def _replace_extents(
-        self, no: int, before: tuple[Extent, ...], after: tuple[Extent, ...]
-    ) -> None:
-        kept = set(before) & set(after)
-        self.db.executemany(
-            "DELETE FROM extent WHERE session = ? AND lo = ?",
-            [(no, extent.lo) for extent in before if extent not in kept],
-        )
-        self.db.executemany(
-            "INSERT INTO extent VALUES (?, ?, ?)",
-            [(no, extent.lo, extent.hi) for extent in after if extent not in kept],
-        )
-
-    # -- session rows -------------------------------------------------------------------------
-
-    def insert_session(
-        self,
-        no: int,
-        header: SessionHeader,
-        state: FileState,
-    ) -> None:
-        """Make the rows of a number this session."""
-        self.db.execute(
-            "INSERT INTO session VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                no,
-                key(header.id),
-                header.created_at,
-                optional_key(header.cwd),
-                optional_key(header.parent_session),
-                encode_header(header),
-                *state.columns(),
-            ),
-        )
-
-    def update_session(self, no: int, state: FileState) -> None:
-        """Let a session's row name another state of the same log."""
-        self.db.execute(
-            "UPDATE session SET revision = ?, generation = ?, next_seq = ?, settled = ?, title = ? "
-            "WHERE no = ?",
-            (*state.columns(), no),
-        )
+        kept, _ = divided(self.sessions.extents(no), gone[0].lo)
+        self.sessions.replace_extents(no, kept)
 
     def mark_dead(self, no: int) -> None:
         """Say that the rows of a number are to be reclaimed unless a session takes them."""
@@ -308,9 +228,7 @@ class IndexTables:
 
     def bury(self, tx: Transaction, no: int) -> None:
         """Remove a session that nobody has to see any more; its rows are reclaimed later."""
-        self.db.execute("DELETE FROM session WHERE no = ?", (no,))
-        self.db.execute("DELETE FROM continuation WHERE session = ?", (no,))
-        self.db.execute("DELETE FROM checkpoint WHERE session = ?", (no,))
+        self.sessions.remove(no)
         self.mark_dead(no)
         self.release_block(no)
 
@@ -327,7 +245,7 @@ class IndexTables:
                 continue
             with self.transaction() as tx:
                 tx.wrote.add(self.filed_text)
-                extents = self.extents(number)
+                extents = self.sessions.extents(number)
                 if not extents:
                     self.mark_alive(number)
                     continue

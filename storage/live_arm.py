@@ -21,9 +21,10 @@ from ..messages.json import Json
 from .contract import SessionStore
 from .document_rows import Extent, divided, joined
 from .index_query import SEQ_BITS
-from .index_tables import FileState, IndexTables, Transaction
+from .index_tables import IndexTables, Transaction
 from .index_values import key, optional_key
 from .log_slices import fold_events, retract_events
+from .session_rows import FileState
 from .stored_arm import StoredArm, StoredEntry
 
 
@@ -272,7 +273,7 @@ class LiveArm:
         known = self._stored.entries[session_id]
         self._stored.drop_closers(entry.no, known.state.next_seq)
         state = evolve(known.state, settled=False)
-        self._tables.update_session(entry.no, state)
+        self._tables.sessions.update(entry.no, state)
         entry_now = StoredEntry(entry.no, state)
         tx.after.append(lambda: self._stored.entries.__setitem__(session_id, entry_now))
 
@@ -295,12 +296,14 @@ class LiveArm:
         assert revision is not None
         state = FileState(revision, entry.generation, upto, False)
         if entry.in_file:
-            tables.update_session(entry.no, state)
+            tables.sessions.update(entry.no, state)
         else:
             stored.bury(tx, session_id)
-            tables.insert_session(entry.no, source.header, state)
+            tables.sessions.insert(entry.no, source.header, state)
         flipped = {seq for seq, cause in entry.flips.items() if cause < upto}
-        tables.filed.shade(tables.extents(entry.no), [seq for seq in flipped if seq < entry.filed])
+        tables.filed.shade(
+            tables.sessions.extents(entry.no), [seq for seq in flipped if seq < entry.filed]
+        )
         moving, staying = divided(entry.extents, tables.recent.first_from(entry.extents, upto))
         tables.recent.move_to(tables.filed, moving, flipped)
         tables.add_to_file(entry.no, [range(extent.lo, extent.hi) for extent in moving])
@@ -341,9 +344,10 @@ class LiveArm:
         assert revision is not None
         state = FileState(revision, tx.generation, projection.next_seq, True, projection.title)
         self._stored.insert_closers(tx, entry.no, projection)
-        tables.update_session(entry.no, state)
+        tables.sessions.update(entry.no, state)
         self._stored.keep_state(entry.no, projection, None)
         self._stored.remember(tx, source.header.id, StoredEntry(entry.no, state), projection)
+        tx.after.append(self._stored.cool_down)
         self.let_go(tx, entry)
 
     def drop(self, tx: Transaction, entry: LiveEntry) -> None:

@@ -11,7 +11,7 @@ from attrs import define, evolve, frozen
 from ..history.projection import SessionProjection
 from .contract import Snapshot
 from .document_rows import Extent, divided
-from .index_tables import FileState, IndexTables, Transaction
+from .index_tables import IndexTables, Transaction
 from .index_values import blob, decode_skipped, encode_skipped, integer, key, text, text_of
 from .log_slices import (
     Checkpoint,
@@ -22,6 +22,7 @@ from .log_slices import (
     Unreadable,
     closing_documents,
 )
+from .session_rows import FileState
 
 WARM_PROJECTIONS: Final = 64
 """Stored sessions whose fold stays in memory for the next append."""
@@ -168,6 +169,7 @@ class StoredArm:
             # What was built so far is void; the dead numbers are reclaimed later.
             self._builds.clear()
             raise
+        tx.after.append(self.cool_down)
 
     def forget(self, tx: Transaction, session_id: str) -> None:
         """Remove a session that is stored no longer."""
@@ -212,7 +214,7 @@ class StoredArm:
             self._builds[session_id] = _Build(tables.take_no())
         no = self._builds[session_id].no
         if piece.shadowed:
-            tables.filed.shade(tables.extents(no), piece.shadowed)
+            tables.filed.shade(tables.sessions.extents(no), piece.shadowed)
         runs = tables.take_ids(len(piece.documents))
         tables.insert(tx, tables.filed, no, piece.documents, runs)
         tables.add_to_file(no, runs)
@@ -229,7 +231,7 @@ class StoredArm:
         self.bury(tx, snapshot.header.id)
         self.insert_closers(tx, no, projection)
         state = _state_of(snapshot.revision, projection, tx)
-        tables.insert_session(no, snapshot.header, state)
+        tables.sessions.insert(no, snapshot.header, state)
         self.keep_state(no, projection, piece.mark)
         entry = StoredEntry(no, state, snapshot.provisional)
         self.remember(tx, snapshot.header.id, entry, projection, piece.mark)
@@ -249,14 +251,14 @@ class StoredArm:
             tables.add_to_file(no, runs)
             self.insert_closers(tx, no, projection)
             state = _state_of(snapshot.revision, projection, tx)
-            tables.update_session(no, state)
+            tables.sessions.update(no, state)
             self._move_on(no, projection, piece.mark)
         entry = StoredEntry(no, state, snapshot.provisional)
         self.remember(tx, snapshot.header.id, entry, projection, piece.mark)
 
     def drop_closers(self, no: int, next_seq: int) -> tuple[Extent, ...]:
         """Remove the rows of in-memory closers, those from ``next_seq`` on; what is left."""
-        extents = self._tables.extents(no)
+        extents = self._tables.sessions.extents(no)
         first = self._tables.filed.first_from(extents, next_seq)
         if first is None:
             return extents
@@ -274,14 +276,8 @@ class StoredArm:
 
     def keep_state(self, no: int, projection: SessionProjection, mark: bytes | None) -> None:
         """Write the fold of a session, from which an append can continue."""
-        self._keep_mark(no, mark)
-        self._tables.db.execute(
-            "INSERT OR REPLACE INTO checkpoint VALUES (?, ?, ?, ?)",
-            (no, projection.next_seq, projection.encode(), mark),
-        )
-
-    def _keep_mark(self, no: int, mark: bytes | None) -> None:
-        self._tables.db.execute("INSERT OR REPLACE INTO continuation VALUES (?, ?)", (no, mark))
+        self._tables.sessions.keep_mark(no, mark)
+        self._tables.sessions.keep_state(no, projection.next_seq, projection.encode(), mark)
 
     def _move_on(self, no: int, projection: SessionProjection, mark: bytes) -> None:
         """Write where the next append continues; the fold itself only once it has moved far.
@@ -294,7 +290,7 @@ class StoredArm:
         if found is None or projection.next_seq - integer(found) >= lag:
             self.keep_state(no, projection, mark)
         else:
-            self._keep_mark(no, mark)
+            self._tables.sessions.keep_mark(no, mark)
 
     def remember(
         self,
@@ -306,7 +302,7 @@ class StoredArm:
     ) -> None:
         """Know the session after the commit, and keep its fold for the next append.
 
-        ``mark`` is where the store continues, if that is known.
+        ``mark`` is where the store continues, if that is known. Folds are kept until ``cool_down``.
         """
         self._readmit(tx, session_id)
         # There is one entry for each session, and its title is in the file.
@@ -316,11 +312,10 @@ class StoredArm:
             self.entries[session_id] = entry
             self._warm.pop(entry.no, None)
             self._warm[entry.no] = _Warm(projection, mark)
-            self._cool_down()
 
         tx.after.append(remember)
 
-    def _cool_down(self) -> None:
+    def cool_down(self) -> None:
         """Forget the oldest folds beyond what may stay in memory."""
         # As a list, since readers take folds meanwhile.
         folds = [(no, len(warm.projection.surface)) for no, warm in list(self._warm.items())]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import apsw
 import pytest
 from service_world import append, session, store_of
 
 from session_query.messages.config import MEMORY, IndexConfig, no_text
 from session_query.storage.index import SearchIndex
-from session_query.storage.log_slices import read_slices
+from session_query.storage.log_slices import Piece, read_slices
 
 
 class OpenIndex(SearchIndex):
@@ -21,11 +24,24 @@ class OpenIndex(SearchIndex):
     def ids(self) -> list[object]:
         return [row for (row,) in self._db.execute("SELECT id FROM doc ORDER BY id")]
 
+    def statements(self, pieces: Sequence[Piece]) -> int:
+        """How many statements it takes to write these."""
+        taken: list[str] = []
+
+        def count(_cursor: apsw.Cursor, statement: str, _bindings: object) -> bool:
+            taken.append(statement)
+            return True
+
+        self._db.exec_trace = count
+        self.write(pieces)
+        self._db.exec_trace = None
+        return len(taken)
+
     def found(self, word: str) -> list[object]:
         return [row for (row,) in self._db.execute("SELECT rowid FROM fts(?)", (word,))]
 
 
-@pytest.mark.parametrize("documents", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("documents", [1, 511, 512, 513, 1_100])
 def test_every_document_has_its_row_however_many_are_written_at_once(documents: int) -> None:
     texts = [f"word{number}" for number in range(documents)]
     store = store_of(session("s", *texts))
@@ -61,3 +77,19 @@ def test_every_document_of_many_sessions_has_its_row(sessions: int) -> None:
     )
     assert [index.found(str(text)) for text in texts] == [[row] for row in index.ids]
     index.close()
+
+
+def test_many_new_sessions_take_as_few_statements_as_one() -> None:
+    taken = []
+    for sessions in (1, 40):
+        store = store_of(*(session(f"s{number}", "word") for number in range(sessions)))
+        index = OpenIndex(IndexConfig(path=MEMORY), no_text)
+        snapshots = store.sweep().snapshots
+        taken.append(
+            index.statements(
+                [piece for each in snapshots for piece in read_slices(store, each, None, no_text)]
+            )
+        )
+        assert len(index.found("word")) == sessions
+        index.close()
+    assert taken[1] == taken[0] < 20

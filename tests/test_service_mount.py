@@ -33,6 +33,7 @@ from session_query.messages.errors import (
     LiveSessionError,
     SessionQueryError,
 )
+from session_query.storage import memory
 from session_query.storage.contract import SessionStore, StoreFailed, Tail
 
 Read = Callable[[SessionQuery], Awaitable[object]]
@@ -396,6 +397,8 @@ async def test_a_session_that_outlives_its_store_is_not_taken_for_one_of_the_nex
 ) -> None:
     """The next store has a session of its id, header, length and revision, with other words."""
     monkeypatch.setattr(reconciler, "MOVABLE_EVENTS", 1 if moved else 512)
+    # Revisions that tell no more than the length, as another kind of store may have them.
+    monkeypatch.setattr(memory, "_digest", lambda before, *_: before + b"1")
     first, second = store_of(), store_of((header("s"), messages("other")))
     runtime = InlineRuntime()
     async with open_session_query(store=first, index=index, runtime=runtime) as query:
