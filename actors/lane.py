@@ -29,6 +29,7 @@ class WriterLane:
     index: SearchIndex
     _runtime: Runtime
     _limiter: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(1), init=False)
+    _taken_by: Reader | None = field(default=None, init=False)
 
     async def call(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:
         """Run ``fn`` on a worker thread with the lane held; a cancellation interrupts it."""
@@ -48,6 +49,7 @@ class WriterLane:
             self._limiter.acquire_on_behalf_of_nowait(reader)
         except trio.WouldBlock:
             await self._limiter.acquire_on_behalf_of(reader)
+        self._taken_by = reader
 
     async def show(
         self,
@@ -65,7 +67,7 @@ class WriterLane:
         def between() -> None:
             opened()
             if reader.owned:
-                self._limiter.release_on_behalf_of(reader)
+                self._let_go(reader)
 
         self.index.arm()
         return await self._runtime.call_in_two(
@@ -75,10 +77,19 @@ class WriterLane:
             interrupts=(self.index.interrupt, reader.interrupt),
         )
 
+    async def close(self) -> None:
+        """Close the index as soon as nobody uses its connection, and keep the lane for good."""
+        await self._limiter.acquire_on_behalf_of(self)
+        await self._runtime.call(self.index.close)
+
     def give_back(self, reader: Reader) -> None:
         """Release what ``reader`` holds: its snapshot, and the lane where it has that still."""
         reader.release()
-        if reader in self._limiter.statistics().borrowers:
+        self._let_go(reader)
+
+    def _let_go(self, reader: Reader) -> None:
+        if self._taken_by is reader:
+            self._taken_by = None
             self._limiter.release_on_behalf_of(reader)
 
     async def _start(self, fn: Callable[[*Ts], R], *args: *Ts) -> R:

@@ -214,7 +214,7 @@ class Mailbox:
                 except answers as error:
                     envelope.settle(outcome.Error(error))
         except Exception as failure:
-            self._failure = failure
+            self._failure = self._failure or failure
             raise
         finally:
             self._in_hand -= 1
@@ -250,6 +250,11 @@ class Mailbox:
     def closed(self) -> bool:
         """Whether ``ask`` is refused."""
         return self._receive.statistics().open_send_channels == 0
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it closed because its actor failed."""
+        return self._failure is not None
 
     def statistics(self) -> MailboxStatistics:
         """A snapshot for logs, tests and curious people."""

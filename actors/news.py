@@ -1,8 +1,8 @@
 """News of generations: who waits for one, and the passes that are run for them.
 
-Whoever waits is told at the end of whatever pass comes next. While somebody waits, a commit is
-followed by a pass of its own, once more commits have had the time to join it, and so is a change
-that the store tells of.
+Whoever waits is told at the end of whatever pass comes next, or when a search has followed commits
+by itself. While somebody waits, a commit is followed by a pass of its own, once more commits have
+had the time to join it, and so is a change that the store tells of.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import trio
 from attrs import define, field
 
 from ..messages.errors import SessionQueryError
+from .mailbox import MailboxClosed
 from .watch import Watch, WatchClosed
 
 NEWS_SECONDS: Final = 0.25
@@ -30,7 +31,7 @@ class GenerationNews:
 
     _commits: Watch
     generations: Watch = field(factory=Watch, init=False)
-    """The generation as of the end of the last pass."""
+    """The generation as of the last pass, or search that followed commits."""
     opened: trio.Event = field(factory=trio.Event, init=False)
     """Set once the index is open; no pass is run for news before."""
     _covered: int = field(default=0, init=False)
@@ -105,5 +106,5 @@ class GenerationNews:
 async def _refreshed(refresh: Callable[[], Awaitable[None]]) -> None:
     try:
         await refresh()
-    except SessionQueryError as error:
+    except (SessionQueryError, MailboxClosed) as error:
         _log.warning("no news of generations: %s", error)

@@ -3,7 +3,9 @@
 A *pass* makes the index agree with the live sessions as they were when it began and with the store
 as it was observed afterwards. One pass serves every search that was waiting when it began: each
 joins the next pass and then opens its view. A waiter leaves at once while others wait; the last one
-cancels the pass and, where it has begun, awaits it. Finished slices stay.
+cancels the pass and, where it has begun, awaits it. Finished slices stay. Where a pass would do
+nothing there is none, and where it would follow a few commits and no more, a search follows them
+itself.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from .runtime import Runtime
 
 RANK: Final = 1
 
-UNKEPT_EVENTS: Final = 64
+UNKEPT_EVENTS: Final = 16
 """Events that searches follow by themselves before upkeep is thought of."""
 
 SERVERS: Final = 8
@@ -49,7 +51,7 @@ MOVABLE_EVENTS: Final = 512
 """Stored events of a live session that stay in memory before they are moved to the file."""
 
 QUIET_SECONDS: Final = 0.2
-"""How long nobody must have wanted a pass before upkeep begins."""
+"""How long nobody must have searched behind a change before upkeep begins."""
 
 RETRY_SECONDS: Final = 0.02
 """Between two attempts at what another reader or process is in the way of."""
@@ -134,13 +136,8 @@ class Pass:
     waiters: int = 0
     begun: bool = False
     completed: bool = False
-    error: SessionQueryError | MailboxClosed | None = None
+    error: SessionQueryError | None = None
     listeners: list[Callable[[Progress], None]] = field(factory=list)
-
-    def refuse(self, refusal: MailboxClosed) -> None:
-        """Tell whoever waits that this pass will not run."""
-        self.error = refusal
-        self.settled.set()
 
     def report(self, progress: Progress) -> None:
         """Tell everyone who asked how far the pass has come."""
@@ -167,7 +164,7 @@ class IndexReconciler:
         self.mailbox = Mailbox("index reconciler", RANK)
         self.news = GenerationNews(sessions.commits)
         self.generations = self.news.generations
-        """The generation of the index as of the end of the last pass."""
+        """The generation of the index as of the last pass, or search that followed commits."""
         self.instance: Final = runtime.new_id()
         """What cursors of this service are bound to."""
         self._index_config = index_config
@@ -214,11 +211,9 @@ class IndexReconciler:
 
         Raises:
             SessionQueryError: the pass failed, or the view cannot be opened or read.
-            MailboxClosed: the reconciler has closed.
+            MailboxClosed: the reconciler has crashed.
         """
         while True:
-            if self.mailbox.closed:
-                raise self.mailbox.refusal()
             open_view = partial(self._view, reader, request, ranking)
             lane = self._lane
             gains = self._small_gains(lane) if lane is not None else None
@@ -299,8 +294,9 @@ class IndexReconciler:
         finally:
             self.generations.close()
             if self._lane is not None:
+                # Searches that are cancelled together with it may still use the connection.
                 with trio.CancelScope(shield=True):
-                    await self._runtime.call(self._lane.index.close)
+                    await self._lane.close()
 
     async def open(self) -> WriterLane:
         """The lane of the index, which is opened where it is not open yet."""
@@ -317,7 +313,7 @@ class IndexReconciler:
             return self._lane
 
     async def _serve(self) -> None:
-        await self.mailbox.serve(self._handle, answers=(SessionQueryError,))
+        await self.mailbox.serve(self._handle, answers=(SessionQueryError, MailboxClosed))
 
     async def _handle(self, request: ReconcilerRequest) -> object:
         match request:
@@ -369,7 +365,7 @@ class IndexReconciler:
         read: Callable[[View], R],
     ) -> R:
         """Do what a pass would, in the visit of the thread that opens the view."""
-        index, followed = lane.index, False
+        index, followed, released = lane.index, False, False
 
         def follow_and_open() -> View:
             nonlocal followed
@@ -379,8 +375,10 @@ class IndexReconciler:
             return open_view(index)
 
         def opened() -> None:
+            nonlocal released
             if followed:
                 self._remember(lane, gains)
+            released = True
             self._changing.release_on_behalf_of(reader)
 
         self._changing.acquire_on_behalf_of_nowait(reader)
@@ -388,7 +386,7 @@ class IndexReconciler:
             await lane.take(reader)
             return await lane.show(reader, follow_and_open, read, opened)
         finally:
-            if reader in self._changing.statistics().borrowers:
+            if not released:
                 # It was cancelled before it had begun.
                 self._changing.release_on_behalf_of(reader)
 
@@ -530,10 +528,17 @@ class IndexReconciler:
         return moment
 
     async def _fresh(self, progress: Callable[[Progress], None] | None) -> None:
-        """Return after a pass that began after this call, or at once where it would do nothing."""
+        """Return after a pass that began after this call, or at once where it would do nothing.
+
+        Raises:
+            SessionQueryError: the pass failed.
+            MailboxClosed: the reconciler has crashed, so that no pass will run.
+        """
         if self._agrees():
             return
         while True:
+            if self.mailbox.crashed:
+                raise self.mailbox.refusal()
             joined = self._join()
             if progress is not None:
                 joined.listeners.append(progress)
@@ -605,14 +610,26 @@ class IndexReconciler:
                 if lane is not None and lane.index.is_overdue:
                     # Without it, FTS5 would one day merge a thousand segments in one commit.
                     await self._keep_up(partial(self._change, lane, lane.index.merge))
-                with trio.move_on_after(QUIET_SECONDS):
-                    await self._wanted.wait()
-                await self._keep_up(self._tidy)
+                if await self._is_quiet():
+                    await self._keep_up(self._tidy)
         except Exception as failure:
             self.mailbox.crash(failure)
-            if self._next is not None:
-                self._next.refuse(self.mailbox.refusal())
             raise
+        finally:
+            if self._next is not None:
+                # Whoever waits finds out why it will not run.
+                self._next.settled.set()
+
+    async def _is_quiet(self) -> bool:
+        """Wait for a while without searches behind a change; false once a pass is wanted."""
+        while True:
+            unkept = self._unkept
+            with trio.move_on_after(QUIET_SECONDS) as waiting:
+                await self._wanted.wait()
+            if not waiting.cancelled_caught:
+                return False
+            if unkept == self._unkept:
+                return True
 
     async def _keep_log(self) -> None:
         try:
@@ -632,7 +649,6 @@ class IndexReconciler:
             current.error = error
         except Exception as failure:
             self.mailbox.crash(failure)
-            current.error = self.mailbox.refusal()
             raise
         finally:
             current.settled.set()

@@ -72,8 +72,9 @@ class Runtime(Protocol):
         """As ``call``, for ``first`` and then ``second`` of what it returned, in one visit.
 
         ``between`` is called on the Trio thread as soon as ``first`` has ended, however it has, and
-        never where it has not started. A cancellation calls the interrupt of the part that it
-        meets; ``second`` does not start after it.
+        never where it has not started; it must not raise. A cancellation calls the interrupt of the
+        part that it meets, that of ``second`` also where ``first`` was just ending. ``second`` does
+        not start after it.
         """
 
     async def call_or_abandon(

@@ -63,7 +63,7 @@ class ServiceStatistics:
 
     live_sessions: int
     generation: int
-    """Of the index as of the last pass; 0 without an index."""
+    """Of the index as it was last brought up to date; 0 without an index."""
     pinned_views: int
     """Snapshots of the index that searches hold."""
     notified: bool
@@ -435,7 +435,7 @@ class SessionQuery:
 
     @property
     def generation(self) -> int:
-        """The generation of the index as of the last pass.
+        """The generation of the index as it was last brought up to date.
 
         Raises:
             SessionQueryError: ``SEARCH_DISABLED``.

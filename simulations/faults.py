@@ -232,7 +232,8 @@ _LATER_BOUNDS: Final[tuple[tuple[ModuleType, str, tuple[int, ...]], ...]] = (
     (write_ahead, "HELD_PAGES", (1, 60, 16_000)),
     (reconciliation, "GAINED_EVENTS", (0, 4, 256)),
     (reconciliation, "GAINING_SESSIONS", (1, 16)),
-    (reconciler, "UNKEPT_EVENTS", (1, 64)),
+    (reconciler, "UNKEPT_EVENTS", (1, 16)),
+    (index, "_MERGE_RECENT_AFTER", (0, 3, 16)),
 )
 """Drawn behind all others, so that those of a seed stay."""
 

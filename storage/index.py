@@ -21,6 +21,7 @@ from ..messages.errors import ErrorCode, SessionQueryError
 from ..messages.records import IndexStatus, SessionTitle, Skipped
 from .contract import SessionStore
 from .counting import register_counting
+from .full_text import FAN_IN, FullText
 from .index_file import IndexDamaged, index_errors, index_failed, open_index_file
 from .index_query import (
     best_of_extent,
@@ -55,7 +56,10 @@ SLICE_EVENTS: Final = 4_000
 """Events or documents that one transaction writes, about 150 ms."""
 
 _MERGE_AFTER: Final = 128
-"""Segments of full text that may have gathered before they are merged."""
+"""Segments of the file's full text that may have gathered before they are merged."""
+
+_MERGE_RECENT_AFTER: Final = FAN_IN
+"""Likewise in memory, where merging costs little beside looking for each word in all of them."""
 
 _MERGE_PAGES: Final = 32
 """Fewest pages that one merge writes: below 10 ms, which is what a commit may have to wait."""
@@ -378,12 +382,21 @@ class SearchIndex:
     @property
     def is_overdue(self) -> bool:
         """Whether segments should be merged without waiting for a quiet time."""
-        return self._tables.unmerged > _MERGE_AFTER
+        return self._overdue is not None
+
+    @property
+    def _overdue(self) -> FullText | None:
+        filed, recent = self._tables.filed_text, self._tables.recent_text
+        if recent.unmerged > _MERGE_RECENT_AFTER:
+            return recent
+        return filed if filed.unmerged > _MERGE_AFTER else None
 
     def merge(self) -> None:
-        """Merge segments a little, which no search can see."""
-        # Each merge opens all segments, so that it should write in proportion.
-        self._tables.merge(max(_MERGE_PAGES, self._tables.unmerged // 4))
+        """Merge segments a little where that is overdue, which no search can see."""
+        full_text = self._overdue
+        if full_text is not None:
+            # Each merge opens all segments, so that it should write in proportion.
+            self._tables.merge(full_text, max(_MERGE_PAGES, full_text.unmerged // 4))
 
     def merge_build(self) -> bool:
         """Merge what a build of many transactions left, in large pieces; whether to go on."""

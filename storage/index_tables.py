@@ -254,15 +254,8 @@ class IndexTables:
             return True
         return False
 
-    @property
-    def unmerged(self) -> int:
-        """Segments of either full text that may be there to merge."""
-        return max(self.filed_text.unmerged, self.recent_text.unmerged)
-
-    def merge(self, pages: int) -> None:
-        """Merge a little of the full text that has more to merge."""
-        filed, recent = self.filed_text, self.recent_text
-        full_text = filed if filed.unmerged >= recent.unmerged else recent
+    def merge(self, full_text: FullText, pages: int) -> None:
+        """Merge a little of one full text."""
         self._merge(full_text, full_text.merge, pages)
 
     def optimize(self, pages: int) -> bool:

@@ -59,7 +59,7 @@ async def test_commits_without_a_pause_do_not_pile_up_segments(
         for number in range(60):
             await live.commit(message(f"word {number}"))
             assert await sessions_of(query, "word") == ["live"]
-            assert index_of(query)._tables.unmerged <= 12
+            assert index_of(query)._tables.filed_text.unmerged <= 12
 
 
 # -- passes over many sessions --------------------------------------------------------------------

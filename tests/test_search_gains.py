@@ -222,7 +222,7 @@ async def test_upkeep_is_thought_of_though_no_pass_is_wanted(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "UNKEPT_EVENTS", 4)
-    monkeypatch.setattr(index, "_MERGE_AFTER", 3)
+    monkeypatch.setattr(index, "_MERGE_RECENT_AFTER", 3)
     async with world() as here:
         await trio.sleep(1)
         here.calls.clear()
