@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -15,12 +15,17 @@ async def holding(lock: trio.Lock | trio.CapacityLimiter) -> AsyncIterator[None]
 
     A free lock costs no round of the scheduler, of which a search would pay one for each.
     """
-    await checkpoint_if_cancelled()
-    try:
-        lock.acquire_nowait()
-    except trio.WouldBlock:
-        await lock.acquire()
+    await taken(lock.acquire_nowait, lock.acquire)
     try:
         yield
     finally:
         lock.release()
+
+
+async def taken(at_once: Callable[[], None], waiting: Callable[[], Awaitable[None]]) -> None:
+    """Take a lock at once where that can be done, as in ``holding``, and otherwise wait for it."""
+    await checkpoint_if_cancelled()
+    try:
+        at_once()
+    except trio.WouldBlock:
+        await waiting()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar, TypeVarTuple
 
 import trio
 from attrs import define, field
-from trio.lowlevel import checkpoint_if_cancelled
 
 from ..storage.index import SearchIndex
 from ..storage.index_view import Reader, View
-from .holding import holding
-from .runtime import Runtime
+from .holding import holding, taken
+from .runtime import Runtime, TwoParts
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -44,11 +44,11 @@ class WriterLane:
 
     async def take(self, reader: Reader) -> None:
         """Hold the lane on behalf of ``reader`` until ``show`` or ``give_back`` lets go of it."""
-        await checkpoint_if_cancelled()
-        try:
-            self._limiter.acquire_on_behalf_of_nowait(reader)
-        except trio.WouldBlock:
-            await self._limiter.acquire_on_behalf_of(reader)
+        limiter = self._limiter
+        await taken(
+            partial(limiter.acquire_on_behalf_of_nowait, reader),
+            partial(limiter.acquire_on_behalf_of, reader),
+        )
         self._taken_by = reader
 
     async def show(
@@ -70,12 +70,8 @@ class WriterLane:
                 self._let_go(reader)
 
         self.index.arm()
-        return await self._runtime.call_in_two(
-            open_view,
-            read,
-            between=between,
-            interrupts=(self.index.interrupt, reader.interrupt),
-        )
+        interrupts = self.index.interrupt, reader.interrupt
+        return await self._runtime.call_in_two(TwoParts(open_view, read, between, interrupts))
 
     async def close(self) -> None:
         """Close the index as soon as nobody uses its connection, and keep the lane for good."""

@@ -15,10 +15,7 @@ from ..messages.header import SessionHeader
 from ..storage.located import located
 from .loaded_log import LoadedLog
 from .prepared_logs import PreparedLog
-
-
-def _nothing() -> None:
-    """Do nothing."""
+from .runtime import nothing
 
 
 @define(eq=False)
@@ -32,8 +29,8 @@ class Observation:
     _log: LoadedLog
     revision: str | None = None
     """The store's revision of a stored session; ``None`` for a live one."""
-    _keep: Callable[[], None] = _nothing
-    _release: Callable[[], None] = _nothing
+    _keep: Callable[[], None] = nothing
+    _release: Callable[[], None] = nothing
     _closed: bool = field(default=False, init=False)
 
     @property

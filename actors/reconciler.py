@@ -37,7 +37,7 @@ from .nursery import PlainNursery
 from .reader_pool import LogReaderPool
 from .reconciliation import Agreement, Gains, Observation, Reconciliation, observe, small_gains
 from .registry import Sessions
-from .runtime import Runtime
+from .runtime import Runtime, nothing
 
 RANK: Final = 1
 
@@ -225,7 +225,7 @@ class IndexReconciler:
                 # Whoever brings live sessions to one instant is not between two slices then.
                 async with holding(self._showing):
                     await lane.take(reader)
-                return await lane.show(reader, partial(open_view, lane.index), read, _nothing)
+                return await lane.show(reader, partial(open_view, lane.index), read, nothing)
             except Overtaken:
                 # The next pass needs the lane, which the reader may hold.
                 self.give_back(reader)
@@ -740,10 +740,6 @@ class IndexReconciler:
                 await self._mend(self.incarnation, damage)
         except SessionQueryError as error:
             _log.warning("upkeep of the index failed and is left for later: %s", error)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 async def _until(attempt: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -48,7 +48,7 @@ GAINING_SESSIONS: Final = 16
 """Changed live sessions that a search follows by itself."""
 
 GAINED_EVENTS: Final = 256
-"""Events that a search follows by itself, some 10 ms."""
+"""Events that a search follows by itself, some 6 ms."""
 
 _FORGET_SESSIONS: Final = 200
 

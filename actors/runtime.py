@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
 import outcome
 import trio
@@ -31,6 +31,20 @@ from trio.lowlevel import (
 R = TypeVar("R")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+@frozen
+class TwoParts(Generic[T, R]):
+    """Blocking work in two parts, between which its caller lets go of something."""
+
+    first: Callable[[], T]
+    second: Callable[[T], R]
+    """Is given what ``first`` returned."""
+    between: Callable[[], None]
+    """Called on the Trio thread as soon as ``first`` has ended, however it has, and never where it
+    has not started. Must not raise."""
+    interrupts: tuple[Callable[[], None], Callable[[], None]]
+    """Of the one and of the other, as in ``Runtime.call``."""
 
 
 class Runtime(Protocol):
@@ -61,20 +75,11 @@ class Runtime(Protocol):
         must neither raise nor block.
         """
 
-    async def call_in_two(
-        self,
-        first: Callable[[], T],
-        second: Callable[[T], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
-        """As ``call``, for ``first`` and then ``second`` of what it returned, in one visit.
+    async def call_in_two(self, work: TwoParts[T, R]) -> R:
+        """As ``call``, for both parts of ``work`` one after the other, in one visit of a thread.
 
-        ``between`` is called on the Trio thread as soon as ``first`` has ended, however it has, and
-        never where it has not started; it must not raise. A cancellation calls the interrupt of the
-        part that it meets, that of ``second`` also where ``first`` was just ending. ``second`` does
-        not start after it.
+        A cancellation calls the interrupt of the part that it meets, that of the second also where
+        the first was just ending. The second does not start after it.
         """
 
     async def call_or_abandon(
@@ -102,7 +107,7 @@ class _Stopped(Exception):
     """A call in two parts was cancelled during the first."""
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Do nothing."""
 
 
@@ -149,37 +154,30 @@ class TrioRuntime:
                 raise_cancel()
             raise
 
-    async def call_in_two(
-        self,
-        first: Callable[[], T],
-        second: Callable[[T], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
+    async def call_in_two(self, work: TwoParts[T, R]) -> R:
         token, passed, stopped = current_trio_token(), False, False
 
         def interrupt() -> None:
             nonlocal stopped
             stopped = True
-            interrupts[passed]()
+            work.interrupts[passed]()
 
         def hand_over() -> None:
             nonlocal passed
             passed = True
-            between()
+            work.between()
             if stopped:
-                # It may have come when ``second`` had already begun.
-                interrupts[1]()
+                # It may have come when the second part had already begun.
+                work.interrupts[1]()
 
         def both() -> R:
             try:
-                value = first()
+                value = work.first()
             finally:
                 token.run_sync_soon(hand_over)
             if stopped:
                 raise _Stopped
-            return second(value)
+            return work.second(value)
 
         return await self.call(both, interrupt=interrupt)
 
@@ -205,7 +203,7 @@ class TrioRuntime:
         self,
         job: Callable[[], R],
         cancelled: Callable[[RaiseCancelT], Abort],
-        orphaned: Callable[[], None] = _nothing,
+        orphaned: Callable[[], None] = nothing,
     ) -> outcome.Outcome[R]:
         """Run ``job`` on a worker thread; ``cancelled`` decides whether to go on waiting for it.
 

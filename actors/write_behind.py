@@ -23,7 +23,7 @@ from trio.lowlevel import checkpoint_if_cancelled
 from ..messages.errors import LiveErrorCode, LiveSessionError
 from ..messages.event import Event
 from ..storage.contract import StoreFailed, WriteHandle
-from .runtime import Runtime
+from .runtime import Runtime, nothing
 
 WINDOW_SECONDS: Final = 0.2
 """How long a first event waits for others to be written with it."""
@@ -171,8 +171,4 @@ class WriteBehind:
         if not self._abandoned:
             patience = max(self._deadline, trio.current_time() + RELEASE_SECONDS)
             with trio.CancelScope(deadline=patience):
-                await self._runtime.call_or_abandon(self._close_handle, afterwards=_nothing)
-
-
-def _nothing() -> None:
-    """Do nothing."""
+                await self._runtime.call_or_abandon(self._close_handle, afterwards=nothing)

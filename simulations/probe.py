@@ -12,7 +12,7 @@ import trio
 from attrs import define, field
 from trio.lowlevel import current_task
 
-from ..actors.runtime import Runtime
+from ..actors.runtime import Runtime, TwoParts
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -55,18 +55,9 @@ class Probe:
         with self._watching(fn):
             return await self._runtime.call(fn, *args, interrupt=interrupt, limiter=limiter)
 
-    async def call_in_two(
-        self,
-        first: Callable[[], T],
-        second: Callable[[T], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
-        with self._watching(second):
-            return await self._runtime.call_in_two(
-                first, second, between=between, interrupts=interrupts
-            )
+    async def call_in_two(self, work: TwoParts[T, R]) -> R:
+        with self._watching(work.second):
+            return await self._runtime.call_in_two(work)
 
     @contextmanager
     def _watching(self, fn: Callable[..., object]) -> Iterator[None]:

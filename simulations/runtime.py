@@ -16,6 +16,8 @@ import outcome
 import trio
 from attrs import define, field
 
+from ..actors.runtime import TwoParts
+
 R = TypeVar("R")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -98,25 +100,19 @@ class SimulatedRuntime:
             finally:
                 self.calls -= 1
 
-    async def call_in_two(
-        self,
-        first: Callable[[], T],
-        second: Callable[[T], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
+    async def call_in_two(self, work: TwoParts[T, R]) -> R:
         await trio.lowlevel.checkpoint_if_cancelled()
         self.calls += 1
         try:
-            self._tell("begin", first)
+            self._tell("begin", work.first)
             try:
-                value = await self._work(first, first, interrupts[0])
+                value = await self._work(work.first, work.first, work.interrupts[0])
             finally:
-                between()
+                work.between()
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._tell("begin", second)
-            return await self._work(second, partial(second, value), interrupts[1])
+            self._tell("begin", work.second)
+            job = partial(work.second, value)
+            return await self._work(work.second, job, work.interrupts[1])
         finally:
             self.calls -= 1
 

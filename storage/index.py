@@ -53,7 +53,7 @@ MAX_QUERY_TOKENS: Final = 300
 """Words of a query; full text opens a posting list for each."""
 
 SLICE_EVENTS: Final = 4_000
-"""Events or documents that one transaction writes, about 150 ms."""
+"""Events or documents that one transaction writes, some 70 ms of CPU."""
 
 _MERGE_AFTER: Final = 128
 """Segments of the file's full text that may have gathered before they are merged."""

@@ -11,7 +11,7 @@ import trio
 from attrs import define, field
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
-from session_query.actors.runtime import Runtime
+from session_query.actors.runtime import Runtime, TwoParts, nothing
 
 
 class Interrupted(Exception):
@@ -143,7 +143,7 @@ class RuntimeContract(ABC):
         async def call() -> None:
             steps.append(
                 await runtime.call_in_two(
-                    work.do, second, between=lambda: steps.append("between"), interrupts=NO_ONE
+                    TwoParts(work.do, second, lambda: steps.append("between"), NO_ONE)
                 )
             )
 
@@ -160,9 +160,7 @@ class RuntimeContract(ABC):
         runtime, work, handed_over = self.build(), self.work(), trio.Event()
 
         async def call() -> None:
-            await runtime.call_in_two(
-                lambda: None, Second(work), between=handed_over.set, interrupts=NO_ONE
-            )
+            await runtime.call_in_two(TwoParts(lambda: None, Second(work), handed_over.set, NO_ONE))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
@@ -175,10 +173,12 @@ class RuntimeContract(ABC):
         runtime, steps = self.build(), list[str]()
         with pytest.raises(ZeroDivisionError):
             await runtime.call_in_two(
-                lambda: 1 // 0,
-                lambda _: steps.append("second"),
-                between=lambda: steps.append("between"),
-                interrupts=NO_ONE,
+                TwoParts(
+                    lambda: 1 // 0,
+                    lambda _: steps.append("second"),
+                    lambda: steps.append("between"),
+                    NO_ONE,
+                )
             )
         assert steps == ["between"]
 
@@ -187,10 +187,12 @@ class RuntimeContract(ABC):
         with trio.CancelScope() as scope:
             scope.cancel()
             await runtime.call_in_two(
-                lambda: steps.append("first"),
-                lambda _: steps.append("second"),
-                between=lambda: steps.append("between"),
-                interrupts=NO_ONE,
+                TwoParts(
+                    lambda: steps.append("first"),
+                    lambda _: steps.append("second"),
+                    lambda: steps.append("between"),
+                    NO_ONE,
+                )
             )
         assert scope.cancelled_caught
         assert steps == []
@@ -200,14 +202,16 @@ class RuntimeContract(ABC):
         self, interruptible: bool
     ) -> None:
         runtime, work, steps = self.build(), self.work(), list[str]()
-        interrupt = work.interrupt if interruptible else _nothing
+        interrupt = work.interrupt if interruptible else nothing
 
         async def call() -> None:
             await runtime.call_in_two(
-                work.do,
-                lambda _: steps.append("second"),
-                between=lambda: steps.append("between" if work.ended else "too soon"),
-                interrupts=(interrupt, _nothing),
+                TwoParts(
+                    work.do,
+                    lambda _: steps.append("second"),
+                    lambda: steps.append("between" if work.ended else "too soon"),
+                    (interrupt, nothing),
+                )
             )
             steps.append("returned")
 
@@ -227,10 +231,12 @@ class RuntimeContract(ABC):
 
         async def call() -> None:
             await runtime.call_in_two(
-                lambda: None,
-                Second(work),
-                between=handed_over.set,
-                interrupts=(lambda: first.append("interrupted"), work.interrupt),
+                TwoParts(
+                    lambda: None,
+                    Second(work),
+                    handed_over.set,
+                    (lambda: first.append("interrupted"), work.interrupt),
+                )
             )
 
         async with trio.open_nursery() as nursery:
@@ -297,11 +303,7 @@ class RuntimeContract(ABC):
         assert type(self.build().now_ms()) is int
 
 
-def _nothing() -> None:
-    """Interrupt nothing."""
-
-
-NO_ONE = (_nothing, _nothing)
+NO_ONE = (nothing, nothing)
 
 
 class Second:

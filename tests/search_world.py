@@ -32,6 +32,7 @@ from search_corpus import (
 
 from session_query.actors.composition import open_session_query
 from session_query.actors.live_session import LiveSession
+from session_query.actors.runtime import TwoParts
 from session_query.actors.service import SessionQuery
 from session_query.messages.config import MEMORY, IndexConfig, Tokenizer
 from session_query.messages.errors import ErrorCode, LiveSessionError, SessionQueryError
@@ -172,19 +173,12 @@ class MortalRuntime(InlineRuntime):
         self._grow_older()
         return result
 
-    async def call_in_two(
-        self,
-        first: Callable[[], U],
-        second: Callable[[U], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
+    async def call_in_two(self, work: TwoParts[U, R]) -> R:
         def older() -> None:
-            between()
+            work.between()
             self._grow_older()
 
-        result = await super().call_in_two(first, second, between=older, interrupts=interrupts)
+        result = await super().call_in_two(evolve(work, between=older))
         self._grow_older()
         return result
 

@@ -26,7 +26,7 @@ from service_world import CountingStore, append, events_of, session, sessions_of
 
 from session_query.actors import reconciler, reconciliation
 from session_query.actors.composition import open_session_query
-from session_query.actors.runtime import Runtime, TrioRuntime
+from session_query.actors.runtime import Runtime, TrioRuntime, TwoParts
 from session_query.actors.service import SessionQuery
 from session_query.messages.config import MEMORY, IndexConfig
 from session_query.messages.records import Progress
@@ -67,16 +67,9 @@ class WatchedRuntime(InlineRuntime):
         async with self._flying(fn):
             return await super().call(fn, *args, interrupt=interrupt, limiter=limiter)
 
-    async def call_in_two(
-        self,
-        first: Callable[[], T],
-        second: Callable[[T], R],
-        *,
-        between: Callable[[], None],
-        interrupts: tuple[Callable[[], None], Callable[[], None]],
-    ) -> R:
-        async with self._flying(second):
-            return await super().call_in_two(first, second, between=between, interrupts=interrupts)
+    async def call_in_two(self, work: TwoParts[T, R]) -> R:
+        async with self._flying(work.second):
+            return await super().call_in_two(work)
 
     @asynccontextmanager
     async def _flying(self, fn: Callable[..., object]) -> AsyncIterator[None]:
